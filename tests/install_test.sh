@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# After `cmake --install`, wherever the prefix is moved to, find_package(peelreduce) is all that a consumer needs.
+set -euo pipefail
+: "${SOURCE_DIR:=$(cd "$(dirname "$0")/.." && pwd)}"
+: "${BUILD_DIR:=$SOURCE_DIR/build/release}"
+
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+
+cmake --install "$BUILD_DIR" --prefix "$scratch/first" >/dev/null
+mv first prefix
+
+mkdir consumer
+cat >consumer/CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(consumer CXX)
+find_package(peelreduce 0.1 REQUIRED)
+add_executable(consumer main.cpp)
+target_link_libraries(consumer PRIVATE peelreduce::peelreduce)
+END
+cat >consumer/main.cpp <<'END'
+#include <peel/peel.h>
+int main() {
+  std::vector<float> x(1000), sum(1000);
+  x[7] = 0.5F;
+  const auto plan = peel::Plan::make({.elements = x.size(), .expected_items = 1});
+  peel::Message message(plan);
+  peel::encode(plan, x, message);
+  return peel::decode(plan, message, sum).lost != 0 || sum != x;
+}
+END
+
+compiler="$(sed -n 's/^CMAKE_CXX_COMPILER:[^=]*=//p' "$BUILD_DIR/CMakeCache.txt")"
+cmake -S consumer -B build -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$compiler" >log 2>&1 &&
+  cmake --build build >>log 2>&1 || { cat log; exit 1; }
+build/consumer
+
+# Nothing of the build folder or of the sources may be left in what was installed as text.
+if grep -rIlE -e "$BUILD_DIR" -e "$SOURCE_DIR" prefix; then
+  echo "these installed files name the folder they were built in"
+  exit 1
+fi
+if [ -e "$BUILD_DIR/peel" ]; then prefix/bin/peel --help >/dev/null; fi
