@@ -1,5 +1,6 @@
 // The verbs: encode, merge, decode, and the two rounds of `packed`. All of them take either view of a gradient, run on
-// the backend that `Execution` names, and throw peel::Error; what they were to write is unchanged then.
+// the backend that `Execution` names, and throw peel::Error; an array they were to write is unchanged then, a message
+// they were to fill is not to be used.
 #pragma once
 
 #include <cstdint>

@@ -8,13 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "peel/geometry.h"
 #include "peel/types.h"
 
 namespace peel {
-
-namespace detail {
-struct Geometry;
-}
 
 struct PlanOptions {
   std::uint64_t elements = 0;
@@ -74,11 +71,11 @@ class Plan {
 
   friend bool operator==(const Plan& a, const Plan& b) noexcept { return a.fingerprint() == b.fingerprint(); }
 
-  [[nodiscard]] const detail::Geometry& geometry() const noexcept;
+  [[nodiscard]] const detail::Geometry& geometry() const noexcept { return geometry_; }
 
  private:
   Plan() = default;
-  alignas(8) std::byte storage_[192] = {};  // a detail::Geometry: plain data, copied with the plan
+  detail::Geometry geometry_;
   std::uint64_t fingerprint_ = 0;
 };
 

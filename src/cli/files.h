@@ -1,0 +1,74 @@
+// Files and pipes with the habits of zstd: "-" is standard input or output, nothing is overwritten unless forced,
+// nothing binary goes to a terminal, and a file appears under its name only when it is complete.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "peel/buffer.h"
+
+namespace peel::cli {
+
+inline constexpr const char* kPipe = "-";
+
+class Input {
+ public:
+  explicit Input(const std::string& path);  // throws Failure
+  ~Input();
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  // Fills `bytes` as far as the input goes and says how far that was.
+  std::size_t read(std::span<std::byte> bytes);
+
+  // Appends exactly `count` bytes, or throws Failure. Memory grows with what arrives, not with what was promised.
+  void append(Buffer<std::byte>& bytes, std::uint64_t count);
+
+  // Throws Failure if there is anything left.
+  void expect_end();
+
+  [[nodiscard]] const std::string& label() const noexcept { return label_; }  // for sentences
+  [[nodiscard]] std::optional<std::uint64_t> bytes_left() const noexcept;     // unknown for pipes
+
+ private:
+  int descriptor_ = -1;
+  std::string label_;
+  std::optional<std::uint64_t> size_;
+  std::uint64_t position_ = 0;
+};
+
+struct OutputOptions {
+  bool force = false;  // overwrite, and write to a terminal
+};
+
+// At most one at a time: a signal must find the partial file to remove.
+class Output {
+ public:
+  Output(const std::string& path, OutputOptions options);  // throws Failure
+  ~Output();                                               // removes what was not committed
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  void write(std::span<const std::byte> bytes);  // throws Failure
+  void commit();                                 // gives the file its name; throws Failure
+
+ private:
+  void open_beside(const OutputOptions& options);
+
+  int descriptor_ = -1;
+  std::string label_;
+  std::string target_;     // empty when written in place: pipes and devices
+  std::string temporary_;
+  bool force_ = false;
+};
+
+// Throws Failure if Output(path, options) would: before the work is done rather than after.
+void check_output(const std::string& path, OutputOptions options);
+
+// Interrupts remove the partial file and then end the program as they would have.
+void remove_partial_files_on_signals();
+
+}  // namespace peel::cli

@@ -1,0 +1,209 @@
+// peel inspect: what real gradients, or masks of their non-zeros, would gain. One file per worker; only their union is
+// kept, one bit per element, so the files may together be far larger than memory.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "cli/bitmap.h"
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "cli/npy.h"
+#include "cli/numbers.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "peel/grain.h"
+#include "peel/plan.h"
+
+namespace peel::cli {
+namespace {
+
+struct InspectOptions {
+  std::vector<std::string> inputs;
+  std::optional<ElementType> type;  // of masks and raw bytes
+  std::string json;
+};
+
+struct Worker {
+  std::string file;
+  std::uint64_t nonzeros = 0;
+};
+
+struct Size {
+  Plan plan;
+  bool best = false;  // at the codec's best grain
+};
+
+struct Findings {
+  std::vector<Worker> workers;
+  std::uint64_t elements = 0;
+  ElementType type = ElementType::float32;
+  bool of_masks = false;
+  std::uint64_t nonzeros = 0;  // of the union
+  Runs runs;
+  GrainChoice best_packed;
+  GrainChoice best_sketch;
+  std::uint64_t lower_bound = 0;
+  std::vector<Size> sizes;
+
+  [[nodiscard]] double share(std::uint64_t count) const {
+    return elements == 0 ? 0 : static_cast<double>(count) / static_cast<double>(elements);
+  }
+};
+
+Bitmap unite_files(const InspectOptions& options, Findings& findings) {
+  Progress progress(FileOptions{});
+  std::optional<Bitmap> joined;
+  for (const std::string& input : options.inputs) {
+    progress.step(input + " : reading");
+    const npy::Array array = npy::load(input, options.type);
+    if (!joined) {
+      joined.emplace(array.size);
+      findings.elements = array.size;
+      findings.of_masks = array.is_mask;
+      findings.type = array.is_mask ? options.type.value_or(ElementType::float32) : array.type;
+    }
+    if (array.size != findings.elements) {
+      throw Failure(fmt::format("{} has {} elements but {} has {}; give one file per worker of the same model", input,
+                                show_count(array.size), options.inputs.front(), show_count(findings.elements)));
+    }
+    findings.workers.push_back({input, joined->unite(array.view())});
+  }
+  return std::move(*joined);
+}
+
+PlanOptions plan_options(const Findings& findings, Codec codec, Index index) {
+  return {.elements = findings.elements,
+          .type = findings.type,
+          .workers = static_cast<std::uint32_t>(findings.workers.size()),
+          .codec = codec,
+          .index = index};
+}
+
+void add_sizes(Findings& findings, const Bitmap& joined, Codec codec, std::uint32_t grain, std::uint32_t phase) {
+  const std::uint64_t items = joined.items(grain, phase);
+  for (const Index index : {Index::bitmap, Index::bloom, Index::list}) {
+    PlanOptions options = plan_options(findings, codec, index);
+    options.grain = grain;
+    options.phase = phase;
+    options.expected_items = items;
+    const GrainChoice& best = codec == Codec::packed ? findings.best_packed : findings.best_sketch;
+    findings.sizes.push_back({Plan::make(options), grain == best.grain && phase == best.phase});
+  }
+}
+
+Findings inspect(const InspectOptions& options) {
+  Findings findings;
+  const Bitmap joined = unite_files(options, findings);
+  findings.nonzeros = joined.count();
+  findings.runs = joined.runs();
+  findings.lower_bound = lower_bound_bytes(findings.elements, findings.nonzeros,
+                                           static_cast<std::uint32_t>(8 * size_of(findings.type)));
+  for (const Codec codec : {Codec::packed, Codec::sketch}) {
+    GrainChoice& best = codec == Codec::packed ? findings.best_packed : findings.best_sketch;
+    best = best_grain(joined.words(), plan_options(findings, codec, Index::automatic));
+    add_sizes(findings, joined, codec, 1, 0);
+    if (best.grain != 1) add_sizes(findings, joined, codec, best.grain, best.phase);
+  }
+  return findings;
+}
+
+void print_choice(std::string_view label, const GrainChoice& choice) {
+  fmt::print("  {:<20} {}, phase {}; found in {}{}\n", label, choice.grain, choice.phase, show_seconds(choice.seconds),
+             choice.sampled ? " on sampled windows" : "");
+}
+
+void print_sizes(const Findings& findings) {
+  fmt::print("\n{:<7} {:>5} {:>5}  {:<6} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "codec", "grain", "phase", "index",
+             "items", "index", "payload", "bytes", "of dense", "of bound");
+  for (const auto& [plan, best] : findings.sizes) {
+    fmt::print("{:<7} {:>5} {:>5}  {:<6} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9}{}\n", name(plan.codec()), plan.grain(),
+               plan.phase(), name(plan.index()), show_count(plan.expected_items()), show_bytes(plan.index_bytes()),
+               show_bytes(plan.payload_bytes()), show_bytes(plan.message_bytes()),
+               show_ratio(plan.message_bytes(), plan.dense_bytes()),
+               show_ratio(plan.message_bytes(), findings.lower_bound), best ? "  best grain" : "");
+  }
+}
+
+void print(const Findings& findings) {
+  const std::uint64_t dense = findings.elements * size_of(findings.type);
+  fmt::print("{} elements, {} bytes dense as {}{}\n", show_count(findings.elements), show_bytes(dense),
+             name(findings.type), findings.of_masks ? " (masks; another type with --type)" : "");
+  for (const Worker& worker : findings.workers) {
+    fmt::print("  {:<20} {:>7} non-zero, {}\n", worker.file, show_percent(findings.share(worker.nonzeros)),
+               show_count(worker.nonzeros));
+  }
+  fmt::print("  {:<20} {:>7} non-zero, {}\n", "union", show_percent(findings.share(findings.nonzeros)),
+             show_count(findings.nonzeros));
+  fmt::print("  {:<20} {}; mean {:.1f}, median {}, longest {}\n", "runs of non-zeros", show_count(findings.runs.count),
+             findings.runs.mean, show_count(findings.runs.median), show_count(findings.runs.longest));
+  print_choice("best grain, packed", findings.best_packed);
+  print_choice("best grain, sketch", findings.best_sketch);
+  fmt::print("  {:<20} {} of dense, for a support without structure\n", "lower bound",
+             show_ratio(findings.lower_bound, dense));
+  print_sizes(findings);
+  fmt::print("\nBitmap and bloom combine by OR in any all-reduce; a list only by peel merge or all-to-all.\n");
+}
+
+Json json_of(const GrainChoice& choice) {
+  return {{"grain", choice.grain}, {"phase", choice.phase}, {"sampled", choice.sampled}, {"seconds", choice.seconds}};
+}
+
+Json json_of(const Findings& findings) {
+  Json files = Json::array();
+  for (const Worker& worker : findings.workers) {
+    files.push_back({{"file", worker.file}, {"nonzeros", worker.nonzeros}, {"density", findings.share(worker.nonzeros)}});
+  }
+  Json sizes = Json::array();
+  for (const auto& [plan, best] : findings.sizes) {
+    sizes.push_back({{"codec", name(plan.codec())},
+                     {"index", name(plan.index())},
+                     {"grain", plan.grain()},
+                     {"phase", plan.phase()},
+                     {"best_grain", best},
+                     {"items", plan.expected_items()},
+                     {"index_bytes", plan.index_bytes()},
+                     {"payload_bytes", plan.payload_bytes()},
+                     {"message_bytes", plan.message_bytes()}});
+  }
+  const Runs& runs = findings.runs;
+  return {{"elements", findings.elements},
+          {"type", name(findings.type)},
+          {"masks", findings.of_masks},
+          {"dense_bytes", findings.elements * size_of(findings.type)},
+          {"lower_bound_bytes", findings.lower_bound},
+          {"workers", files},
+          {"nonzeros", findings.nonzeros},
+          {"density", findings.share(findings.nonzeros)},
+          {"runs", {{"count", runs.count}, {"mean", runs.mean}, {"median", runs.median}, {"longest", runs.longest}}},
+          {"best_packed", json_of(findings.best_packed)},
+          {"best_sketch", json_of(findings.best_sketch)},
+          {"sizes", sizes}};
+}
+
+void run_inspect(const InspectOptions& options) {
+  const Findings findings = inspect(options);
+  if (options.json.empty()) {
+    print(findings);
+  } else {
+    write_json_lines(options.json, {json_of(findings)});
+  }
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("inspect", "Report what gradients (.npy, one per worker) would gain");
+  const auto options = std::make_shared<InspectOptions>();
+  command->add_option("inputs", options->inputs, "Gradients, or boolean masks of their non-zeros")
+      ->required()
+      ->type_name("A.npy");
+  add_parsed(*command, "--type", options->type, parse_element_type,
+             "Element type to assume for masks [float32], or that of two raw bytes");
+  command->add_option("--json", options->json, "Write JSON to this file, or to standard output for -")
+      ->type_name("FILE");
+  command->callback([options] { run_inspect(*options); });
+}
+
+}  // namespace peel::cli

@@ -1,0 +1,90 @@
+// peel show: what a message is, without decoding it.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "cli/message_file.h"
+#include "cli/numbers.h"
+
+namespace peel::cli {
+namespace {
+
+struct ShowOptions {
+  std::vector<std::string> inputs;
+  std::string json;
+};
+
+Json json_of(const std::string& input, const Parsed& parsed) {
+  const Plan& plan = parsed.plan;
+  return {
+      {"file", input},
+      {"fingerprint", fmt::format("{:016x}", plan.fingerprint())},
+      {"elements", plan.elements()},
+      {"type", name(plan.type())},
+      {"codec", name(plan.codec())},
+      {"cells", name(plan.cells())},
+      {"index", name(plan.index())},
+      {"grain", plan.grain()},
+      {"phase", plan.phase()},
+      {"workers", plan.workers()},
+      {"scale", plan.scale()},
+      {"seed", plan.seed()},
+      {"items", plan.items()},
+      {"expected_items", plan.expected_items()},
+      {"blocks", plan.blocks()},
+      {"cells_per_block", plan.cells_per_block()},
+      {"message_bytes", parsed.message.bytes()},
+      {"index_bytes", parsed.message.index.size() * sizeof(std::uint64_t)},
+      {"payload_bytes", parsed.message.payload.size()},
+      {"dense_bytes", plan.dense_bytes()},
+      {"error_bound", plan.error_bound()},
+      {"overflow", (parsed.message.flags() & kFlagOverflow) != 0},
+  };
+}
+
+void print(const std::string& input, const Parsed& parsed) {
+  const Plan& plan = parsed.plan;
+  const Message& message = parsed.message;
+  fmt::print("{}: {} of dense ({} of {} bytes)\n", input, show_ratio(message.bytes(), plan.dense_bytes()),
+             show_count(message.bytes()), show_count(plan.dense_bytes()));
+  fmt::print("  holds       index {}, payload {} bytes{}\n",
+             show_count(message.index.size() * sizeof(std::uint64_t)), show_count(message.payload.size()),
+             (message.flags() & kFlagOverflow) != 0 ? "; a value overflowed the scale, it cannot be decoded" : "");
+  fmt::print("  gradient    {} {}, {} workers\n", show_count(plan.elements()), name(plan.type()), plan.workers());
+  fmt::print("  codec       {}, {} cells, {} index\n", name(plan.codec()), name(plan.cells()), name(plan.index()));
+  fmt::print("  grain       {}, phase {}; {} items, {} expected\n", plan.grain(), plan.phase(),
+             show_count(plan.items()), show_count(plan.expected_items()));
+  if (plan.codec() == Codec::sketch) {
+    fmt::print("  sketch      {} blocks of {} cells\n", show_count(plan.blocks()), show_count(plan.cells_per_block()));
+  }
+  if (plan.error_bound() != 0) fmt::print("  scale       2^{}, error at most {:.3g}\n", plan.scale(), plan.error_bound());
+  fmt::print("  fingerprint {:016x}, seed {}\n", plan.fingerprint(), plan.seed());
+}
+
+void run_show(const ShowOptions& options) {
+  std::vector<Json> reports;
+  for (const std::string& input : options.inputs) {
+    const Parsed parsed = load_message(input);
+    if (options.json.empty()) {
+      print(input, parsed);
+    } else {
+      reports.push_back(json_of(input, parsed));
+    }
+  }
+  if (!options.json.empty()) write_json_lines(options.json, reports);
+}
+
+}  // namespace
+
+void add_show(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("show", "Say what a message is");
+  const auto options = std::make_shared<ShowOptions>();
+  command->add_option("inputs", options->inputs, "Messages; - for standard input")->required()->type_name("A.peel");
+  command->add_option("--json", options->json, "Write JSON to this file, or to standard output for -")
+      ->type_name("FILE");
+  command->callback([options] { run_show(*options); });
+}
+
+}  // namespace peel::cli

@@ -1,0 +1,43 @@
+// Is what was decoded the sum? Compared with the sum that gradients.h knows without any codec, element by element.
+//
+// What counts as wrong:
+//   drawn values and masks        anything but equality: their sums are exact in every order and in fixed cells
+//   real values, native cells     up to two workers: anything but a + b; more: what no order of additions could give,
+//                                 farther than (W - 1) * epsilon * sum of magnitudes from the sum in double precision
+//   real values, fixed cells      farther from the sum than the plan's error bound and the rounding to the type
+//   float32 cells                 farther than 2^-10 of the largest possible sum, which is garbage, not rounding: their
+//                                 error depends on what shared a cell, so the largest one is reported instead
+//   always                        a NaN or infinity that the sum has not, and the reverse; an element never written;
+//                                 an element of a lost item that was written, unless it was estimated
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cli/gradients.h"
+#include "peel/codec.h"
+
+namespace peel::cli {
+
+struct Verdict {
+  std::uint64_t wrong = 0;  // elements; those of lost items are not among them
+  double max_error = 0;     // the largest of any element that was not lost
+  // Over the elements of lost items whose sum is not zero; only with an estimate.
+  double mean_relative_error = 0;
+  double max_relative_error = 0;
+};
+
+// Bytes to fill an array with before it is decoded into. As an element of any type they are no sum of drawn values, and
+// not zero, so an element that was never written is found.
+inline constexpr std::byte kUnwritten{0xA5};
+
+struct Decoded {
+  const Plan* plan = nullptr;          // empty: a dense sum in the element type
+  const Recovery* recovery = nullptr;  // with the list of lost items
+  bool estimated = false;
+};
+
+Verdict verify(const Gradients& gradients, ConstDense sum, const Decoded& decoded);
+Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& decoded);
+
+}  // namespace peel::cli

@@ -1,0 +1,320 @@
+// The public verbs: checks, the order of the stages, and errors. What a stage does is in the engines.
+#include "peel/codec.h"
+
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "codec/engine.h"
+#include "codec/index.h"
+#include "codec/sparse.h"
+#include "plan/mapping.h"
+
+namespace peel {
+
+using detail::Engine;
+using detail::Geometry;
+using detail::Run;
+using detail::Segment;
+using detail::SupportData;
+using detail::WorkspaceData;
+
+Workspace::Workspace() : data_(std::make_unique<WorkspaceData>()) {}
+Workspace::~Workspace() = default;
+Workspace::Workspace(Workspace&&) noexcept = default;
+Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+
+Support::Support() : data_(std::make_unique<SupportData>()) {}
+Support::~Support() = default;
+Support::Support(Support&&) noexcept = default;
+Support& Support::operator=(Support&&) noexcept = default;
+std::uint64_t Support::items() const noexcept { return data_->items; }
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::invalid_argument, sentence); }
+
+// One call's engine, threads and scratch memory.
+class Session {
+ public:
+  Session(const Plan& plan, const Execution& execution)
+      : engine_(detail::engine_of(execution.backend)),
+        local_(execution.workspace == nullptr ? std::make_unique<Workspace>() : nullptr),
+        run_{plan.geometry(), threads(execution),
+             (execution.workspace == nullptr ? local_.get() : execution.workspace)->data()} {}
+
+  [[nodiscard]] const Engine& engine() const { return engine_; }
+  [[nodiscard]] const Run& run() const { return run_; }
+  [[nodiscard]] WorkspaceData& workspace() const { return run_.workspace; }
+
+ private:
+  static unsigned threads(const Execution& execution) {
+    if (execution.threads != 0) return std::min(execution.threads, 1024u);
+    const unsigned cores = std::thread::hardware_concurrency();
+    return cores == 0 ? 1 : cores;
+  }
+
+  const Engine& engine_;
+  std::unique_ptr<Workspace> local_;
+  Run run_;
+};
+
+void check_array(const Plan& plan, const void* data, std::uint64_t count, ElementType type) {
+  if (type != plan.type()) {
+    refuse("The array is of " + std::string(name(type)) + " and the plan of " + std::string(name(plan.type())) +
+           "; make a plan for this type.");
+  }
+  if (data == nullptr && count != 0) refuse("The array is a null pointer; pass its elements.");
+  if (reinterpret_cast<std::uintptr_t>(data) % size_of(type) != 0) {
+    refuse("The array is not aligned to its element size; copy it to aligned memory.");
+  }
+}
+
+void check_dense(const Plan& plan, const void* data, std::uint64_t size, ElementType type) {
+  if (size != plan.elements()) {
+    refuse("The array has " + std::to_string(size) + " elements and the plan " + std::to_string(plan.elements()) +
+           "; make a plan for this length.");
+  }
+  check_array(plan, data, size, type);
+}
+
+void check_packed(const Plan& plan) {
+  if (plan.codec() != Codec::packed) refuse("Only packed messages are made in two rounds; call encode() for a sketch.");
+}
+
+// The first element of a support that is NaN or infinite, if there is one.
+std::optional<std::uint64_t> first_not_finite(const Geometry& g, const SupportData& own) {
+  if (is_integer(g.type)) return std::nullopt;
+  return detail::with_element(g.type, [&](auto t) -> std::optional<std::uint64_t> {
+    using T = decltype(t);
+    for (const Segment& segment : own.segments) {
+      const T* lanes = reinterpret_cast<const T*>(segment.values);
+      for (std::uint64_t w = segment.first_word; w < segment.end_word; ++w) {
+        for (std::uint64_t bits = own.words[w]; bits != 0; bits &= bits - 1) {
+          const std::uint64_t item = w * 64 + static_cast<std::uint64_t>(std::countr_zero(bits));
+          for (std::uint32_t lane = 0; lane < g.grain; ++lane, ++lanes) {
+            if (!std::isfinite(detail::widen(*lanes))) return (item << g.grain_log2) + lane - g.lead;
+          }
+        }
+      }
+    }
+    return std::nullopt;
+  });
+}
+
+// A value did not fit its cell: not finite is refused here, too large becomes a flag that all workers will see.
+void flag_misfit(const Geometry& g, const SupportData& own, Message& message) {
+  if (const auto element = first_not_finite(g, own)) {
+    throw Error(ErrorCode::not_finite, "Element " + std::to_string(*element) +
+                                           " is NaN or infinite, which fixed cells cannot hold; use packed with native "
+                                           "cells, or skip this step.");
+  }
+  message.index[message.index.size() - 1] |= kFlagOverflow;
+}
+
+void check_flags(const Plan& plan, const Message& message) {
+  if ((message.flags() & kFlagOverflow) != 0) {
+    throw Error(ErrorCode::overflow, "On some worker a value did not fit scale " + std::to_string(plan.scale()) +
+                                         " with " + std::to_string(plan.workers()) +
+                                         " workers; encode again with a smaller scale (fit_scale gives it).");
+  }
+  if ((message.flags() & ~kFlagOverflow) != 0) {
+    throw Error(ErrorCode::corrupt_message, "The message has unknown flags; it is damaged or of a newer version.");
+  }
+}
+
+void fill_values(const Session& session, const Plan& plan, SupportData& own, const std::uint64_t* words,
+                 std::uint64_t items, Message& message) {
+  const bool same = own.items == items;  // own is contained in the union, so equal counts mean equal sets
+  if (same && plan.cells() == CellType::native && own.segments.size() == 1 &&
+      own.segments[0].values == own.segments[0].storage.data()) {
+    message.payload.swap(own.segments[0].storage);
+    message.payload.resize(items * plan.grain() * plan.cell_bytes());
+    return;
+  }
+  message.payload.resize(items * plan.grain() * plan.cell_bytes());
+  if (!session.engine().pack(session.run(), own, words, message.payload.data())) {
+    flag_misfit(session.run().g, own, message);
+  }
+}
+
+void encode_support(const Session& session, const Plan& plan, SupportData& own, Message& message) {
+  write_index(session.engine(), session.run(), own, message);
+  if (plan.codec() == Codec::sketch) {
+    message.payload.resize(plan.payload_bytes());
+    if (!session.engine().sketch(session.run(), own, message.payload.data())) {
+      flag_misfit(session.run().g, own, message);
+    }
+    return;
+  }
+  // Its own support is the union, but for the false positives of a Bloom filter.
+  const std::uint64_t* words = own.words.data();
+  std::uint64_t items = own.items;
+  if (plan.index() == Index::bloom) {
+    words = read_index(session.engine(), session.run(), message, session.workspace().words);
+    items = session.engine().overlap(session.run(), nullptr, words).items;
+  }
+  fill_values(session, plan, own, words, items, message);
+}
+
+// The union's words, and its values as elements, in order.
+struct Decoded {
+  const std::uint64_t* words;
+  const std::byte* values;
+  detail::Peeled peeled;
+  Recovery recovery;
+};
+
+Decoded decode_values(const Session& session, const Plan& plan, const Message& message, const DecodeOptions& options) {
+  check_flags(plan, message);
+  const Run& run = session.run();
+  WorkspaceData& workspace = session.workspace();
+  Decoded out;
+  out.words = read_index(session.engine(), run, message, workspace.words);
+  out.recovery.items = session.engine().overlap(run, nullptr, out.words).items;
+  const std::uint64_t counters = out.recovery.items * plan.grain();
+  const std::uint64_t expected =
+      plan.codec() == Codec::sketch ? plan.payload_bytes() : counters * plan.cell_bytes();
+  if (message.payload.size() != expected) {
+    throw Error(ErrorCode::corrupt_message, "The payload has " + std::to_string(message.payload.size()) +
+                                                " bytes where its plan and index ask for " + std::to_string(expected) +
+                                                "; the message is damaged, or round two of packed is missing.");
+  }
+  if (plan.codec() == Codec::packed && plan.cells() == CellType::native) {
+    out.values = message.payload.data();
+  } else {
+    workspace.values.resize(counters * size_of(plan.type()));
+    out.values = workspace.values.data();
+    if (plan.codec() == Codec::packed) {
+      session.engine().unpack(run, message.payload.data(), counters, workspace.values.data());
+    } else {
+      out.peeled = session.engine().peel(run, out.words, message.payload.data(), {.estimate = options.estimate},
+                                         workspace.values.data());
+      if (!out.peeled.clean) {
+        throw Error(ErrorCode::corrupt_message,
+                    "Cells are left over after peeling: index and payload do not belong together, or were damaged.");
+      }
+    }
+  }
+  out.recovery.lost = out.peeled.lost_items.size();
+  out.recovery.recovered = out.recovery.items - out.recovery.lost;
+  out.recovery.rounds = out.peeled.rounds;
+  return out;
+}
+
+// Expanding writes every element; what lost items held goes aside before and comes back after.
+class KeepOld {
+ public:
+  KeepOld(const Geometry& g, const std::vector<std::uint64_t>& lost, std::byte* x, Buffer<std::byte>& aside)
+      : g_(g), lost_(lost), x_(x), aside_(aside) {
+    aside_.resize(lost.size() * g.grain * size_of(g.type));
+    move(x_, aside_.data(), /*back=*/false);
+  }
+  void restore() { move(x_, aside_.data(), /*back=*/true); }
+
+ private:
+  void move(std::byte* x, std::byte* aside, bool back) {
+    const std::size_t element_bytes = size_of(g_.type);
+    for (const std::uint64_t item : lost_) {
+      const std::uint64_t first = detail::first_element(g_, item);
+      const std::size_t bytes = (detail::last_element(g_, item) - first) * element_bytes;
+      std::byte* here = x + first * element_bytes;
+      back ? std::memcpy(here, aside, bytes) : std::memcpy(aside, here, bytes);
+      aside += bytes;
+    }
+  }
+
+  const Geometry& g_;
+  const std::vector<std::uint64_t>& lost_;
+  std::byte* x_;
+  Buffer<std::byte>& aside_;
+};
+
+Recovery finish(Decoded&& decoded, const DecodeOptions& options) {
+  if (options.list_lost) decoded.recovery.lost_items = std::move(decoded.peeled.lost_items);
+  return std::move(decoded.recovery);
+}
+
+void scan_into(const Session& session, const Plan& plan, ConstDense x, SupportData& own) {
+  check_dense(plan, x.data, x.size, x.type);
+  session.engine().scan(session.run(), static_cast<const std::byte*>(x.data), own);
+}
+
+void scan_into(const Session& session, const Plan& plan, ConstSparse x, SupportData& own) {
+  check_array(plan, x.values, x.items.size(), x.type);
+  detail::gather(session.run().g, x, own);
+}
+
+template <typename View>
+void encode_view(const Plan& plan, View x, Message& message, const Execution& execution) {
+  const Session session(plan, execution);
+  SupportData& own = session.workspace().support;
+  scan_into(session, plan, x, own);
+  encode_support(session, plan, own, message);
+}
+
+template <typename View>
+void encode_index_view(const Plan& plan, View x, Support& own, Message& message, const Execution& execution) {
+  check_packed(plan);
+  const Session session(plan, execution);
+  scan_into(session, plan, x, own.data());
+  write_index(session.engine(), session.run(), own.data(), message);
+  message.payload.resize(0);
+}
+
+}  // namespace
+
+void encode(const Plan& plan, ConstDense x, Message& message, const Execution& execution) {
+  encode_view(plan, x, message, execution);
+}
+void encode(const Plan& plan, ConstSparse x, Message& message, const Execution& execution) {
+  encode_view(plan, x, message, execution);
+}
+
+void encode_index(const Plan& plan, ConstDense x, Support& own, Message& message, const Execution& execution) {
+  encode_index_view(plan, x, own, message, execution);
+}
+void encode_index(const Plan& plan, ConstSparse x, Support& own, Message& message, const Execution& execution) {
+  encode_index_view(plan, x, own, message, execution);
+}
+
+void encode_values(const Plan& plan, Support& own, Message& message, const Execution& execution) {
+  check_packed(plan);
+  const Session session(plan, execution);
+  SupportData& support = own.data();
+  if (support.words.size() < detail::word_count(plan.geometry())) {
+    refuse("This support was not made by encode_index with this plan; call that first.");
+  }
+  const std::uint64_t* words = read_index(session.engine(), session.run(), message, session.workspace().words);
+  const detail::Overlap overlap = session.engine().overlap(session.run(), support.words.data(), words);
+  if (!overlap.contained) {
+    throw Error(ErrorCode::corrupt_message,
+                "The combined index lacks an item of this worker; OR the indexes of all workers before encode_values.");
+  }
+  fill_values(session, plan, support, words, overlap.items, message);
+}
+
+Recovery decode(const Plan& plan, const Message& message, Dense x, const DecodeOptions& options) {
+  check_dense(plan, x.data, x.size, x.type);
+  const Session session(plan, options.execution);
+  Decoded decoded = decode_values(session, plan, message, options);
+  auto* elements = static_cast<std::byte*>(x.data);
+  const std::vector<std::uint64_t> none;
+  KeepOld old(session.run().g, options.estimate ? none : decoded.peeled.lost_items, elements,
+              session.workspace().old_values);
+  session.engine().expand(session.run(), decoded.words, decoded.values, elements);
+  old.restore();
+  return finish(std::move(decoded), options);
+}
+
+Recovery decode(const Plan& plan, const Message& message, Sparse& x, const DecodeOptions& options) {
+  const Session session(plan, options.execution);
+  Decoded decoded = decode_values(session, plan, message, options);
+  const std::vector<std::uint64_t> none;
+  detail::emit(session.run().g, decoded.words, decoded.recovery.items, decoded.values,
+               options.estimate ? none : decoded.peeled.lost_items, x);
+  return finish(std::move(decoded), options);
+}
+
+}  // namespace peel

@@ -1,0 +1,53 @@
+#include <bit>
+
+#include "codec/reference/reference.h"
+
+namespace peel::detail {
+
+namespace {
+
+class ReferenceEngine final : public Engine {
+ public:
+  void scan(const Run& run, const std::byte* x, SupportData& support) const override {
+    reference::scan(run.g, x, support);
+  }
+  void expand(const Run& run, const std::uint64_t* words, const std::byte* values, std::byte* x) const override {
+    reference::expand(run.g, words, values, x);
+  }
+  Overlap overlap(const Run& run, const std::uint64_t* own, const std::uint64_t* words) const override {
+    Overlap result;
+    for (std::uint64_t w = 0; w < word_count(run.g); ++w) {
+      result.items += static_cast<std::uint64_t>(std::popcount(words[w]));
+      result.contained = result.contained && (own == nullptr || (own[w] & ~words[w]) == 0);
+    }
+    return result;
+  }
+  void bloom_insert(const Run& run, const std::uint64_t* words, std::uint64_t* rows) const override {
+    reference::bloom_insert(run.g, words, rows);
+  }
+  void bloom_query(const Run& run, const std::uint64_t* rows, std::uint64_t* words) const override {
+    reference::bloom_query(run.g, rows, words);
+  }
+  bool pack(const Run& run, const SupportData& own, const std::uint64_t* words, std::byte* payload) const override {
+    return reference::pack(run.g, own, words, payload);
+  }
+  void unpack(const Run& run, const std::byte* payload, std::uint64_t counters, std::byte* values) const override {
+    reference::unpack(run.g, payload, counters, values);
+  }
+  bool sketch(const Run& run, const SupportData& own, std::byte* payload) const override {
+    return reference::sketch(run.g, own, payload);
+  }
+  Peeled peel(const Run& run, const std::uint64_t* words, const std::byte* payload, const PeelOptions& options,
+              std::byte* values) const override {
+    return reference::peel(run.g, words, payload, options, values);
+  }
+};
+
+}  // namespace
+
+const Engine& reference_engine() {
+  static const ReferenceEngine engine;
+  return engine;
+}
+
+}  // namespace peel::detail

@@ -1,0 +1,113 @@
+// Sizing a sketch. An item sits in three cells; n items in C cells peel when C > 1.2218 n, for large n. Three things ask
+// for more than that:
+//
+// - Chance in one block: the number of items at which a block of C cells stops peeling varies with a standard deviation
+//   of about 1.2 sqrt(n) cells (measured over blocks of 300 to 13,000 items).
+// - Uneven blocks: items reach blocks in groups, so n of a block varies like sqrt(n * group), less where the array is
+//   dense; each surplus item asks for 1.2218 cells.
+// - Small obstructions: four items on twice two cells of each subtable occur about n^4 / c^6 times (c: cells of a
+//   subtable), pairs on the same three cells n^2 / 2 c^3 times where the mapping cannot be one-to-one.
+//
+// The first two add as variances and are covered to as many deviations as the number of blocks asks for, the third is a
+// floor under c, all aiming at 3 messages of 1000 that need repair. tests/plan/sizing_test.cpp and
+// `peel bench codec` show what comes out.
+#include "plan/sizing.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "plan/integer_math.h"
+#include "plan/mapping.h"
+
+namespace peel::detail {
+
+namespace {
+
+// Items per block. Larger blocks need less slack; more than about 12 thousand cells no longer peel on-chip.
+constexpr std::uint64_t kBlockItems = 8192;
+constexpr std::uint64_t kBlockCells = 11520;    // what kBlockItems come to
+
+constexpr std::uint64_t kMaxLocalIds = std::uint64_t{1} << 32;
+
+std::uint32_t count_blocks(std::uint64_t positions, std::uint64_t wanted) {
+  const std::uint64_t needed = divide_up(positions, kMaxLocalIds - 8);
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>({1, wanted, needed}));
+}
+
+// The floor of the third kind, as the smallest c.
+std::uint64_t obstruction_floor(std::uint64_t items, std::uint64_t ids) {
+  const Wide fourth = static_cast<Wide>(items) * items * items * items * 333;
+  std::uint64_t c = 2;
+  while (c < 1024 && static_cast<Wide>(c * c * c) * (c * c * c) < fourth) ++c;
+  const auto one_to_one = [&](std::uint64_t s) { return permutation_bits(ids, static_cast<std::uint32_t>(s)) < 32 ||
+                                                        static_cast<Wide>(s) * s * s >= kMaxLocalIds; };
+  while (!one_to_one(c) && static_cast<Wide>(c) * c * c < static_cast<Wide>(items) * items * 167) ++c;
+  return c;
+}
+
+}  // namespace
+
+std::uint64_t entropy_bits(std::uint64_t positions, std::uint64_t items) {
+  if (items == 0 || items >= positions) return 0;
+  const std::uint64_t rest = positions - items;
+  const Wide total = static_cast<Wide>(positions) * log2_q32(positions);
+  const Wide parts = static_cast<Wide>(items) * log2_q32(items) + static_cast<Wide>(rest) * log2_q32(rest);
+  return total <= parts ? 0 : static_cast<std::uint64_t>((total - parts + 0xFFFFFFFFu) >> 32);
+}
+
+std::uint64_t local_ids(std::uint64_t positions, std::uint32_t blocks, std::uint32_t group_log2) {
+  const std::uint64_t groups = divide_up(positions, std::uint64_t{1} << group_log2);
+  return divide_up(groups, blocks) << group_log2;
+}
+
+std::uint32_t permutation_bits(std::uint64_t ids, std::uint32_t subtable) {
+  const std::uint64_t triples = static_cast<std::uint64_t>(subtable) * subtable * subtable;
+  const auto bits = static_cast<std::uint32_t>(63 - std::countl_zero(triples));
+  return bits >= 4 && bits < 32 && ids <= (std::uint64_t{1} << bits) ? bits : 32;
+}
+
+SketchSize size_sketch(std::uint64_t positions, std::uint64_t items, std::uint32_t group_log2) {
+  items = std::clamp<std::uint64_t>(items, 1, std::max<std::uint64_t>(positions, 1));
+  const std::uint32_t blocks = count_blocks(positions, (items + kBlockItems / 2) / kBlockItems);
+  const std::uint64_t mean = divide_up(items, blocks);
+
+  // Squared deviations to cover, times 256: 2 ln(blocks / 0.003), so that all blocks together fail in 0.3%.
+  const std::uint64_t deviations = 256 * 12 + ((355 * log2_q32(blocks)) >> 32);
+  // Variance of one block in cells squared, per item, times 256: chance 1.44, and the load 1.49 a group's item.
+  const std::uint64_t empty = 256 - items * 256 / std::max<std::uint64_t>(positions, 1);
+  const std::uint64_t load = blocks == 1 ? 0 : 382 * ((empty << group_log2) + 64) / 256;
+  const std::uint64_t variance = 369 + load;
+  const std::uint64_t slack = root_up(mean * variance / 256 * deviations / 256 + 1);
+
+  const std::uint64_t cells = divide_up(mean * 12218, 10000) + slack;
+  const std::uint64_t floor = obstruction_floor(mean, local_ids(positions, blocks, group_log2));
+  const std::uint64_t subtable = std::max(divide_up(cells, kSubtables), floor);
+  return {blocks, static_cast<std::uint32_t>(std::min(subtable, kMaxSubtable))};
+}
+
+SketchSize fit_sketch(std::uint64_t positions, std::uint64_t cells) {
+  const std::uint32_t blocks = count_blocks(positions, (cells + kBlockCells / 2) / kBlockCells);
+  const std::uint64_t subtable = std::clamp<std::uint64_t>(cells / blocks / kSubtables, 1, kMaxSubtable);
+  return {blocks, static_cast<std::uint32_t>(subtable)};
+}
+
+BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t item_bits) {
+  items = std::clamp<std::uint64_t>(items, 1, std::max<std::uint64_t>(positions, 1));
+  BloomSize best{0, 0, 0, ~std::uint64_t{0}};
+  for (std::uint32_t hashes = 1; hashes <= 24; ++hashes) {
+    // A filter is best when half its bits are set: hashes / ln 2 bits an item, and 2^-hashes false positives.
+    const auto bits = static_cast<std::uint64_t>((static_cast<Wide>(items) * hashes * 94548) >> 16);
+    const std::uint64_t rows = std::max<std::uint64_t>(divide_up(bits, kBloomRowItems), hashes);
+    const std::uint64_t candidates = items + divide_up(positions - items, std::uint64_t{1} << hashes);
+    const std::uint64_t total = rows * kBloomRowItems + candidates * item_bits;
+    if (total < best.total_bits) best = {rows, hashes, candidates, total};
+  }
+  return best;
+}
+
+std::uint64_t expected_list_bits(std::uint64_t positions, std::uint64_t items) {
+  const std::uint64_t entropy = entropy_bits(positions, items);
+  return entropy + entropy / 32 + 256;
+}
+
+}  // namespace peel::detail
