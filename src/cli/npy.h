@@ -19,11 +19,11 @@ class Output;
 namespace peel::cli::npy {
 
 struct Array {
-  bool is_mask = false;                    // of booleans: one byte per element, true if not 0; `type` is int8
+  bool is_mask = false;  // of booleans: one byte per element, true if not 0; `type` is int8
   ElementType type = ElementType::float32;
   std::vector<std::uint64_t> shape;
-  std::uint64_t size = 0;                  // elements, the product of the shape
-  Buffer<std::byte> data;                  // in C order, whatever the order in the file
+  std::uint64_t size = 0;  // elements, the product of the shape
+  Buffer<std::byte> data;  // in C order, whatever the order in the file
 
   [[nodiscard]] ConstDense view() const { return {data.data(), size, type}; }
 };
