@@ -106,16 +106,29 @@ Bitmap::Bitmap(std::uint64_t elements)
 std::uint64_t Bitmap::unite(ConstDense x) {
   if (x.size != elements_) throw Failure("supports of different lengths have no union");
   switch (x.type) {
-    case ElementType::float32: return unite_typed<float>(x.data, x.size, words_.data());
-    case ElementType::float64: return unite_typed<double>(x.data, x.size, words_.data());
-    case ElementType::float16: return unite_typed<float16>(x.data, x.size, words_.data());
-    case ElementType::bfloat16: return unite_typed<bfloat16>(x.data, x.size, words_.data());
-    case ElementType::int8: return unite_typed<std::int8_t>(x.data, x.size, words_.data());
-    case ElementType::int16: return unite_typed<std::int16_t>(x.data, x.size, words_.data());
-    case ElementType::int32: return unite_typed<std::int32_t>(x.data, x.size, words_.data());
-    case ElementType::int64: return unite_typed<std::int64_t>(x.data, x.size, words_.data());
+    case ElementType::float32:
+      return unite_typed<float>(x.data, x.size, words_.data());
+    case ElementType::float64:
+      return unite_typed<double>(x.data, x.size, words_.data());
+    case ElementType::float16:
+      return unite_typed<float16>(x.data, x.size, words_.data());
+    case ElementType::bfloat16:
+      return unite_typed<bfloat16>(x.data, x.size, words_.data());
+    case ElementType::int8:
+      return unite_typed<std::int8_t>(x.data, x.size, words_.data());
+    case ElementType::int16:
+      return unite_typed<std::int16_t>(x.data, x.size, words_.data());
+    case ElementType::int32:
+      return unite_typed<std::int32_t>(x.data, x.size, words_.data());
+    case ElementType::int64:
+      return unite_typed<std::int64_t>(x.data, x.size, words_.data());
   }
   throw Failure("an unknown element type has no support");
+}
+
+void Bitmap::unite(const Bitmap& other) {
+  if (other.elements_ != elements_) throw Failure("supports of different lengths have no union");
+  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
 }
 
 std::uint64_t Bitmap::count() const noexcept {
@@ -158,7 +171,8 @@ std::uint64_t Bitmap::items(std::uint32_t grain, std::uint32_t phase) const noex
   const std::uint64_t lead_bits = lead % kWordBits;
   const std::uint64_t words_per_grain = std::max<std::uint64_t>(1, grain / kWordBits);
   const std::uint32_t small_grain = std::min<std::uint32_t>(grain, kWordBits);
-  const std::uint64_t lowest = small_grain == kWordBits ? 1 : ~std::uint64_t{0} / ((std::uint64_t{1} << small_grain) - 1);
+  const std::uint64_t lowest =
+      small_grain == kWordBits ? 1 : ~std::uint64_t{0} / ((std::uint64_t{1} << small_grain) - 1);
   std::uint64_t total = 0;
   std::uint64_t before = 0;
   std::uint64_t joined = 0;

@@ -23,6 +23,7 @@ class Bitmap {
 
   // Sets the bits of the non-zero elements of x (NaN is one, -0.0 is not) and returns how many those are.
   std::uint64_t unite(ConstDense x);
+  void unite(const Bitmap& other);
 
   [[nodiscard]] std::uint64_t elements() const noexcept { return elements_; }
   [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }

@@ -24,8 +24,8 @@ struct DecodeCommand {
 
 std::string without_suffix(const std::string& input) {
   const std::string suffix = kSuffix;
-  const bool has_name = input.size() > suffix.size() && input.ends_with(suffix) &&
-                        input[input.size() - suffix.size() - 1] != '/';
+  const bool has_name =
+      input.size() > suffix.size() && input.ends_with(suffix) && input[input.size() - suffix.size() - 1] != '/';
   if (!has_name) throw Failure(fmt::format("{} does not end in {}; name the output with -o", input, suffix));
   return input.substr(0, input.size() - suffix.size());
 }
@@ -59,8 +59,8 @@ void decode_one(const DecodeCommand& command, const std::string& input, const st
   Output file(output, command.files.overwrite());
   npy::write(file, {x.data, x.size, x.type});
   file.commit();
-  progress.summary(fmt::format("{} : {} {}, {} items", input, show_count(x.size), name(x.type),
-                               show_count(recovery.items)));
+  progress.summary(
+      fmt::format("{} : {} {}, {} items", input, show_count(x.size), name(x.type), show_count(recovery.items)));
 }
 
 void run_decode(const DecodeCommand& command) {

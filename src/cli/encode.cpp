@@ -38,8 +38,8 @@ class Gradients {
     progress.step(path + " : reading");
     npy::Array array = npy::load(path, options_.raw);
     if (array.is_mask) {
-      throw Failure(fmt::format("{} holds booleans, and only numbers can be summed; see a mask's gain with peel inspect",
-                                path));
+      throw Failure(
+          fmt::format("{} holds booleans, and only numbers can be summed; see a mask's gain with peel inspect", path));
     }
     std::optional<npy::Array>& place = path == kPipe || kept_.size() == 1 ? kept_[i] : passing_;
     place = std::move(array);
@@ -84,9 +84,10 @@ Message encode_one(const Plan& plan, const npy::Array& gradient, const std::stri
     throw Failure(fmt::format("{}: {}", input, error.what()));
   }
   if ((message.flags() & kFlagOverflow) != 0) {
-    throw Failure(fmt::format("{} has a value too large for scale {}; encode all workers' files in one call, or with a "
-                              "smaller --scale",
-                              input, plan.scale()));
+    throw Failure(
+        fmt::format("{} has a value too large for scale {}; encode all workers' files in one call, or with a "
+                    "smaller --scale",
+                    input, plan.scale()));
   }
   return message;
 }
@@ -142,9 +143,10 @@ void add_plan_wishes(CLI::App& command, PlanWishes& wishes) {
           ->type_name("W"),
       add_parsed(command, "--scale", wishes.scale, parse_auto<std::int32_t>,
                  "Fixed cells hold round(x * 2^scale) [auto]"),
-      add_parsed(command, "--headroom", options.headroom_permille,
-                 [](const std::string& text) { return static_cast<std::uint32_t>(1000 * parse_share(text) + 0.5); },
-                 "Room for this share of items more [0]"),
+      add_parsed(
+          command, "--headroom", options.headroom_permille,
+          [](const std::string& text) { return static_cast<std::uint32_t>(1000 * parse_share(text) + 0.5); },
+          "Room for this share of items more [0]"),
       command.add_option("--seed", options.seed, "Of all hashes")->capture_default_str()->type_name(""),
   };
   CLI::Option* like = command.get_option("--like");

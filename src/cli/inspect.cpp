@@ -2,7 +2,6 @@
 // kept, one bit per element, so the files may together be far larger than memory.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -28,11 +27,12 @@ struct InspectOptions {
 struct Worker {
   std::string file;
   std::uint64_t nonzeros = 0;
+  Runs runs;
 };
 
 struct Size {
   Plan plan;
-  bool best = false;  // at the codec's best grain
+  bool smallest = false;  // of its codec, among those that combine by OR
 };
 
 struct Findings {
@@ -68,7 +68,10 @@ Bitmap unite_files(const InspectOptions& options, Findings& findings) {
       throw Failure(fmt::format("{} has {} elements but {} has {}; give one file per worker of the same model", input,
                                 show_count(array.size), options.inputs.front(), show_count(findings.elements)));
     }
-    findings.workers.push_back({input, joined->unite(array.view())});
+    Bitmap own(array.size);
+    const std::uint64_t nonzeros = own.unite(array.view());
+    findings.workers.push_back({input, nonzeros, own.runs()});
+    joined->unite(own);
   }
   return std::move(*joined);
 }
@@ -88,9 +91,17 @@ void add_sizes(Findings& findings, const Bitmap& joined, Codec codec, std::uint3
     options.grain = grain;
     options.phase = phase;
     options.expected_items = items;
-    const GrainChoice& best = codec == Codec::packed ? findings.best_packed : findings.best_sketch;
-    findings.sizes.push_back({Plan::make(options), grain == best.grain && phase == best.phase});
+    findings.sizes.push_back({Plan::make(options)});
   }
+}
+
+void mark_smallest(std::vector<Size>& sizes, Codec codec) {
+  Size* smallest = nullptr;
+  for (Size& size : sizes) {
+    if (size.plan.codec() != codec || size.plan.index() == Index::list) continue;
+    if (smallest == nullptr || size.plan.message_bytes() < smallest->plan.message_bytes()) smallest = &size;
+  }
+  smallest->smallest = true;
 }
 
 Findings inspect(const InspectOptions& options) {
@@ -98,49 +109,50 @@ Findings inspect(const InspectOptions& options) {
   const Bitmap joined = unite_files(options, findings);
   findings.nonzeros = joined.count();
   findings.runs = joined.runs();
-  findings.lower_bound = lower_bound_bytes(findings.elements, findings.nonzeros,
-                                           static_cast<std::uint32_t>(8 * size_of(findings.type)));
+  findings.lower_bound =
+      lower_bound_bytes(findings.elements, findings.nonzeros, static_cast<std::uint32_t>(8 * size_of(findings.type)));
   for (const Codec codec : {Codec::packed, Codec::sketch}) {
     GrainChoice& best = codec == Codec::packed ? findings.best_packed : findings.best_sketch;
     best = best_grain(joined.words(), plan_options(findings, codec, Index::automatic));
     add_sizes(findings, joined, codec, 1, 0);
     if (best.grain != 1) add_sizes(findings, joined, codec, best.grain, best.phase);
+    mark_smallest(findings.sizes, codec);
   }
   return findings;
 }
 
 void print_choice(std::string_view label, const GrainChoice& choice) {
-  fmt::print("  {:<20} {}, phase {}; found in {}{}\n", label, choice.grain, choice.phase, show_seconds(choice.seconds),
-             choice.sampled ? " on sampled windows" : "");
+  fmt::print("  {:<20} {:>7}, phase {}; found in {}{}\n", label, choice.grain, choice.phase,
+             show_seconds(choice.seconds), choice.sampled ? " on sampled windows" : "");
 }
 
 void print_sizes(const Findings& findings) {
   fmt::print("\n{:<7} {:>5} {:>5}  {:<6} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "codec", "grain", "phase", "index",
              "items", "index", "payload", "bytes", "of dense", "of bound");
-  for (const auto& [plan, best] : findings.sizes) {
+  for (const auto& [plan, smallest] : findings.sizes) {
     fmt::print("{:<7} {:>5} {:>5}  {:<6} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9}{}\n", name(plan.codec()), plan.grain(),
                plan.phase(), name(plan.index()), show_count(plan.expected_items()), show_bytes(plan.index_bytes()),
                show_bytes(plan.payload_bytes()), show_bytes(plan.message_bytes()),
                show_ratio(plan.message_bytes(), plan.dense_bytes()),
-               show_ratio(plan.message_bytes(), findings.lower_bound), best ? "  best grain" : "");
+               show_ratio(plan.message_bytes(), findings.lower_bound), smallest ? "  smallest" : "");
   }
+}
+
+void print_support(std::string_view label, const Findings& findings, std::uint64_t nonzeros, const Runs& runs) {
+  fmt::print("  {:<20} {:>7} non-zero, {:>11}, in {:>9} runs: mean {:.1f}, median {}, longest {}\n", label,
+             show_percent(findings.share(nonzeros)), show_count(nonzeros), show_count(runs.count), runs.mean,
+             show_count(runs.median), show_count(runs.longest));
 }
 
 void print(const Findings& findings) {
   const std::uint64_t dense = findings.elements * size_of(findings.type);
   fmt::print("{} elements, {} bytes dense as {}{}\n", show_count(findings.elements), show_bytes(dense),
              name(findings.type), findings.of_masks ? " (masks; another type with --type)" : "");
-  for (const Worker& worker : findings.workers) {
-    fmt::print("  {:<20} {:>7} non-zero, {}\n", worker.file, show_percent(findings.share(worker.nonzeros)),
-               show_count(worker.nonzeros));
-  }
-  fmt::print("  {:<20} {:>7} non-zero, {}\n", "union", show_percent(findings.share(findings.nonzeros)),
-             show_count(findings.nonzeros));
-  fmt::print("  {:<20} {}; mean {:.1f}, median {}, longest {}\n", "runs of non-zeros", show_count(findings.runs.count),
-             findings.runs.mean, show_count(findings.runs.median), show_count(findings.runs.longest));
+  for (const Worker& worker : findings.workers) print_support(worker.file, findings, worker.nonzeros, worker.runs);
+  print_support("union", findings, findings.nonzeros, findings.runs);
   print_choice("best grain, packed", findings.best_packed);
   print_choice("best grain, sketch", findings.best_sketch);
-  fmt::print("  {:<20} {} of dense, for a support without structure\n", "lower bound",
+  fmt::print("  {:<20} {:>7} of dense, for a support without structure\n", "lower bound",
              show_ratio(findings.lower_bound, dense));
   print_sizes(findings);
   fmt::print("\nBitmap and bloom combine by OR in any all-reduce; a list only by peel merge or all-to-all.\n");
@@ -150,24 +162,28 @@ Json json_of(const GrainChoice& choice) {
   return {{"grain", choice.grain}, {"phase", choice.phase}, {"sampled", choice.sampled}, {"seconds", choice.seconds}};
 }
 
+Json json_of(const Runs& runs) {
+  return {{"count", runs.count}, {"mean", runs.mean}, {"median", runs.median}, {"longest", runs.longest}};
+}
+
 Json json_of(const Findings& findings) {
   Json files = Json::array();
-  for (const Worker& worker : findings.workers) {
-    files.push_back({{"file", worker.file}, {"nonzeros", worker.nonzeros}, {"density", findings.share(worker.nonzeros)}});
+  for (const auto& [file, nonzeros, runs] : findings.workers) {
+    files.push_back(
+        {{"file", file}, {"nonzeros", nonzeros}, {"density", findings.share(nonzeros)}, {"runs", json_of(runs)}});
   }
   Json sizes = Json::array();
-  for (const auto& [plan, best] : findings.sizes) {
+  for (const auto& [plan, smallest] : findings.sizes) {
     sizes.push_back({{"codec", name(plan.codec())},
                      {"index", name(plan.index())},
                      {"grain", plan.grain()},
                      {"phase", plan.phase()},
-                     {"best_grain", best},
+                     {"smallest", smallest},
                      {"items", plan.expected_items()},
                      {"index_bytes", plan.index_bytes()},
                      {"payload_bytes", plan.payload_bytes()},
                      {"message_bytes", plan.message_bytes()}});
   }
-  const Runs& runs = findings.runs;
   return {{"elements", findings.elements},
           {"type", name(findings.type)},
           {"masks", findings.of_masks},
@@ -176,7 +192,7 @@ Json json_of(const Findings& findings) {
           {"workers", files},
           {"nonzeros", findings.nonzeros},
           {"density", findings.share(findings.nonzeros)},
-          {"runs", {{"count", runs.count}, {"mean", runs.mean}, {"median", runs.median}, {"longest", runs.longest}}},
+          {"runs", json_of(findings.runs)},
           {"best_packed", json_of(findings.best_packed)},
           {"best_sketch", json_of(findings.best_sketch)},
           {"sizes", sizes}};

@@ -12,7 +12,8 @@
 
 namespace peel::cli {
 
-// What the caller asked for. `options` holds codec, cells, index, seed and headroom; the rest is found out if not given.
+// What the caller asked for. `options` holds codec, cells, index, seed and headroom; the rest is found out if not
+// given.
 struct PlanWishes {
   PlanOptions options = {.allow_list = true};  // files are merged by peel::merge, never ORed
   std::optional<std::uint32_t> grain;

@@ -34,12 +34,16 @@ double from_float16(std::uint16_t bits) {
 
 double largest_magnitude(ConstDense x) {
   switch (x.type) {
-    case ElementType::float32: return std::bit_cast<float>(largest_finite<std::uint32_t>(x, 0x7F800000));
-    case ElementType::float64: return std::bit_cast<double>(largest_finite<std::uint64_t>(x, 0x7FF0000000000000));
-    case ElementType::float16: return from_float16(largest_finite<std::uint16_t>(x, 0x7C00));
+    case ElementType::float32:
+      return std::bit_cast<float>(largest_finite<std::uint32_t>(x, 0x7F800000));
+    case ElementType::float64:
+      return std::bit_cast<double>(largest_finite<std::uint64_t>(x, 0x7FF0000000000000));
+    case ElementType::float16:
+      return from_float16(largest_finite<std::uint16_t>(x, 0x7C00));
     case ElementType::bfloat16:
       return std::bit_cast<float>(static_cast<std::uint32_t>(largest_finite<std::uint16_t>(x, 0x7F80)) << 16);
-    default: return 0;
+    default:
+      return 0;
   }
 }
 

@@ -41,8 +41,9 @@ std::string difference(const Plan& a, const Plan& b) {
 void check_room(const Plan& plan, std::size_t messages) {
   const bool fixed = plan.cells() == CellType::fixed32 || plan.cells() == CellType::fixed64;
   if (!fixed || is_integer(plan.type()) || messages <= plan.workers()) return;
-  throw Failure(fmt::format("the fixed-point cells leave room for {} workers and {} were given; encode with --workers {}",
-                            plan.workers(), messages, messages));
+  throw Failure(
+      fmt::format("the fixed-point cells leave room for {} workers and {} were given; encode with --workers {}",
+                  plan.workers(), messages, messages));
 }
 
 void run_merge(const MergeOptions& options) {

@@ -80,6 +80,13 @@ double parse_bandwidth(std::string_view text) {
   return bytes ? 8 * value : value;
 }
 
+double parse_positive(std::string_view text) {
+  constexpr std::string_view kWanted = "a number above 0";
+  const Number number = split_number(text, kWanted);
+  if (!number.suffix.empty() || number.value == 0) refuse(text, kWanted);
+  return number.value;
+}
+
 double parse_share(std::string_view text) {
   constexpr std::string_view kWanted = "a share such as 0.01 or 1%";
   const Number number = split_number(text, kWanted);
@@ -89,8 +96,8 @@ double parse_share(std::string_view text) {
 }
 
 ElementType parse_element_type(std::string_view text) {
-  constexpr std::array kTypes = {ElementType::float32, ElementType::float64, ElementType::float16,
-                                 ElementType::bfloat16, ElementType::int8,   ElementType::int16,
+  constexpr std::array kTypes = {ElementType::float32,  ElementType::float64, ElementType::float16,
+                                 ElementType::bfloat16, ElementType::int8,    ElementType::int16,
                                  ElementType::int32,    ElementType::int64};
   return parse_kind<ElementType>(text, kTypes);
 }

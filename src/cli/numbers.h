@@ -10,19 +10,20 @@
 namespace peel::cli {
 
 // All parsers throw CLI::ValidationError: a wrong option is a mistake in usage, exit code 2.
-std::uint64_t parse_count(std::string_view text);   // 67108864, 2^26, 64M (millions), 1e8
-double parse_bandwidth(std::string_view text);      // bits per second: 10gbit, 200mbit, 1.25GB, 1e9
-double parse_share(std::string_view text);          // 0.01 or 1%, from 0 to 1
+std::uint64_t parse_count(std::string_view text);  // 67108864, 2^26, 64M (millions), 1e8
+double parse_bandwidth(std::string_view text);     // bits per second: 10gbit, 200mbit, 1.25GB, 1e9
+double parse_positive(std::string_view text);      // 12.5
+double parse_share(std::string_view text);         // 0.01 or 1%, from 0 to 1
 
 ElementType parse_element_type(std::string_view text);
 Codec parse_codec(std::string_view text);
 CellType parse_cells(std::string_view text);
 Index parse_index(std::string_view text);
 
-std::string show_bytes(std::uint64_t bytes);  // 512, 28.9K, 115.5M; powers of 1000
-std::string show_count(std::uint64_t count);  // 28,869,697
-std::string show_percent(double share);       // 3.62%, with three digits below 100%
-std::string show_seconds(double seconds);     // 1.24 s, 35.1 ms, 810 us
+std::string show_bytes(std::uint64_t bytes);                      // 512, 28.9K, 115.5M; powers of 1000
+std::string show_count(std::uint64_t count);                      // 28,869,697
+std::string show_percent(double share);                           // 3.62%, with three digits below 100%
+std::string show_seconds(double seconds);                         // 1.24 s, 35.1 ms, 810 us
 std::string show_ratio(std::uint64_t part, std::uint64_t whole);  // as percent, "-" of nothing
 
 }  // namespace peel::cli

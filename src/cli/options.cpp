@@ -19,7 +19,9 @@ Backend parse_backend(std::string_view text) {
 void add_file_options(CLI::App& command, FileOptions& options) {
   CLI::Option* output = command.add_option("-o,--output", options.output, "Write this file, or standard output for -");
   output->type_name("FILE");
-  command.add_flag_callback("-c,--stdout", [&options] { options.output = kPipe; }, "Write standard output")
+  command
+      .add_flag_callback(
+          "-c,--stdout", [&options] { options.output = kPipe; }, "Write standard output")
       ->excludes(output);
   command.add_flag("-f,--force", options.force, "Overwrite files, and write to a terminal");
   CLI::Option* quiet = command.add_flag("-q,--quiet", options.quiet, "Say nothing but errors");
@@ -47,9 +49,7 @@ std::vector<std::string> output_names(const std::vector<std::string>& inputs, co
 }
 
 void add_execution_options(CLI::App& command, Execution& execution) {
-  command.add_option("--threads", execution.threads, "Threads; 0 for all cores")
-      ->capture_default_str()
-      ->type_name("T");
+  command.add_option("--threads", execution.threads, "Threads; 0 for all cores")->capture_default_str()->type_name("T");
   add_parsed(command, "--backend", execution.backend, parse_backend, "auto, reference or cpu [auto]");
 }
 

@@ -49,8 +49,8 @@ void print(const std::string& input, const Parsed& parsed) {
   const Message& message = parsed.message;
   fmt::print("{}: {} of dense ({} of {} bytes)\n", input, show_ratio(message.bytes(), plan.dense_bytes()),
              show_count(message.bytes()), show_count(plan.dense_bytes()));
-  fmt::print("  holds       index {}, payload {} bytes{}\n",
-             show_count(message.index.size() * sizeof(std::uint64_t)), show_count(message.payload.size()),
+  fmt::print("  holds       index {}, payload {} bytes{}\n", show_count(message.index.size() * sizeof(std::uint64_t)),
+             show_count(message.payload.size()),
              (message.flags() & kFlagOverflow) != 0 ? "; a value overflowed the scale, it cannot be decoded" : "");
   fmt::print("  gradient    {} {}, {} workers\n", show_count(plan.elements()), name(plan.type()), plan.workers());
   fmt::print("  codec       {}, {} cells, {} index\n", name(plan.codec()), name(plan.cells()), name(plan.index()));
@@ -59,7 +59,8 @@ void print(const std::string& input, const Parsed& parsed) {
   if (plan.codec() == Codec::sketch) {
     fmt::print("  sketch      {} blocks of {} cells\n", show_count(plan.blocks()), show_count(plan.cells_per_block()));
   }
-  if (plan.error_bound() != 0) fmt::print("  scale       2^{}, error at most {:.3g}\n", plan.scale(), plan.error_bound());
+  if (plan.error_bound() != 0)
+    fmt::print("  scale       2^{}, error at most {:.3g}\n", plan.scale(), plan.error_bound());
   fmt::print("  fingerprint {:016x}, seed {}\n", plan.fingerprint(), plan.seed());
 }
 

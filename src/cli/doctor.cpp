@@ -1,0 +1,156 @@
+// peel doctor: what this build has and whether it works here. The first thing to look at when something is off.
+#include <fmt/format.h>
+#include <CLI/Version.hpp>
+
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "peel/codec.h"
+
+namespace peel::cli {
+namespace {
+
+struct Check {
+  Backend backend = Backend::reference;
+  Codec codec = Codec::packed;
+  std::string problem;  // empty: passed
+};
+
+// Whole numbers, so that the sum is known exactly; two workers whose supports overlap in part.
+std::vector<float> gradient(std::uint32_t worker) {
+  std::vector<float> x(10'007, 0.0F);
+  for (std::size_t i = worker; i < x.size(); i += 31 + worker) x[i] = static_cast<float>(i % 97) - 48;
+  return x;
+}
+
+Plan plan_for(Codec codec, std::uint64_t elements) {
+  PlanOptions options{.elements = elements, .expected_items = elements / 15, .workers = 2, .codec = codec};
+  if (codec == Codec::sketch) options.scale = fit_scale(48, CellType::fixed32, 2);
+  return Plan::make(options);
+}
+
+std::string problem_of(Backend backend, Codec codec) {
+  const Execution execution{.backend = backend};
+  const std::vector<float> a = gradient(0);
+  const std::vector<float> b = gradient(1);
+  const Plan plan = plan_for(codec, a.size());
+  Message sum(plan);
+  Message other(plan);
+  encode(plan, a, sum, execution);
+  encode(plan, b, other, execution);
+  merge(plan, sum, other, execution);
+  std::vector<float> decoded(a.size(), 0.0F);
+  const Recovery recovery = decode(plan, sum, decoded, {.execution = execution});
+  if (recovery.lost != 0) return fmt::format("{} items were lost", recovery.lost);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (decoded[i] != a[i] + b[i]) return fmt::format("element {} is {} instead of {}", i, decoded[i], a[i] + b[i]);
+  }
+  return "";
+}
+
+Check run_check(Backend backend, Codec codec) {
+  try {
+    return {backend, codec, problem_of(backend, codec)};
+  } catch (const std::exception& error) {
+    return {backend, codec, error.what()};
+  }
+}
+
+struct Diagnosis {
+  std::string forced;   // PEEL_BACKEND
+  std::string chosen;   // what `auto` means here
+  std::string problem;  // why nothing could be chosen
+  std::vector<Check> checks;
+
+  [[nodiscard]] bool healthy() const {
+    bool all = problem.empty();
+    for (const Check& check : checks) all &= check.problem.empty();
+    return all;
+  }
+};
+
+Diagnosis diagnose() {
+  Diagnosis result;
+  if (const char* forced = std::getenv("PEEL_BACKEND")) result.forced = forced;
+  try {
+    result.chosen = name(resolve(Backend::automatic));
+  } catch (const Error& error) {
+    result.problem = error.what();
+  }
+  for (const Backend backend : available_backends()) {
+    for (const Codec codec : {Codec::packed, Codec::sketch}) result.checks.push_back(run_check(backend, codec));
+  }
+  return result;
+}
+
+std::string libraries() {
+  return fmt::format("fmt {}.{}.{}, CLI11 {}, nlohmann-json {}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
+                     FMT_VERSION % 100, CLI11_VERSION, NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                     NLOHMANN_JSON_VERSION_PATCH);
+}
+
+void print(const Diagnosis& diagnosis) {
+  const auto row = [](std::string_view label, std::string_view text) { fmt::print("{:<12} {}\n", label, text); };
+  row("peel", PEEL_VERSION);
+  row("compiler", __VERSION__);
+  row("libraries", libraries());
+  std::string backends;
+  for (const Backend backend : available_backends())
+    backends += fmt::format("{}{}", backends.empty() ? "" : ", ", name(backend));
+  row("backends", backends);
+  row("chosen", diagnosis.problem.empty() ? diagnosis.chosen : diagnosis.problem);
+  row("PEEL_BACKEND", diagnosis.forced.empty() ? "not set" : diagnosis.forced);
+  row("vectors", simd_target().empty() ? "none: the cpu backend is not in this build" : simd_target());
+  row("cores", fmt::format("{}", std::thread::hardware_concurrency()));
+  row("transports", "none in this build; messages travel as files, pipes or through the library");
+  for (const Check& check : diagnosis.checks) {
+    row("self-check",
+        fmt::format("{} {}: {}", name(check.backend), name(check.codec), check.problem.empty() ? "ok" : check.problem));
+  }
+}
+
+Json json_of(const Diagnosis& diagnosis) {
+  Json backends = Json::array();
+  for (const Backend backend : available_backends()) backends.push_back(name(backend));
+  Json checks = Json::array();
+  for (const Check& check : diagnosis.checks) {
+    checks.push_back({{"backend", name(check.backend)},
+                      {"codec", name(check.codec)},
+                      {"ok", check.problem.empty()},
+                      {"problem", check.problem}});
+  }
+  return {{"version", PEEL_VERSION},
+          {"compiler", __VERSION__},
+          {"backends", backends},
+          {"chosen", diagnosis.chosen},
+          {"peel_backend", diagnosis.forced},
+          {"vectors", simd_target()},
+          {"cores", std::thread::hardware_concurrency()},
+          {"transports", Json::array()},
+          {"checks", checks},
+          {"healthy", diagnosis.healthy()}};
+}
+
+void run_doctor(const std::string& json) {
+  const Diagnosis diagnosis = diagnose();
+  if (json.empty()) {
+    print(diagnosis);
+  } else {
+    write_json_lines(json, {json_of(diagnosis)});
+  }
+  if (!diagnosis.healthy()) throw Failure("something is off here; see the lines above");
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("doctor", "Say what this build has, and check that it works here");
+  const auto json = std::make_shared<std::string>();
+  command->add_option("--json", *json, "Write JSON to this file, or to standard output for -")->type_name("FILE");
+  command->callback([json] { run_doctor(*json); });
+}
+
+}  // namespace peel::cli
