@@ -212,8 +212,7 @@ void Output::commit() {
     if (closed != 0) fail("write", label_);
   }
   if (temporary_.empty()) return;
-  const bool moved =
-      force_ ? rename(temporary_.c_str(), target_.c_str()) == 0 : move_to_free_name(temporary_, target_);
+  const bool moved = force_ ? rename(temporary_.c_str(), target_.c_str()) == 0 : move_to_free_name(temporary_, target_);
   if (!moved) fail("write", label_);
   partial_exists = 0;
   temporary_.clear();

@@ -60,7 +60,7 @@ class Output {
 
   int descriptor_ = -1;
   std::string label_;
-  std::string target_;     // empty when written in place: pipes and devices
+  std::string target_;  // empty when written in place: pipes and devices
   std::string temporary_;
   bool force_ = false;
 };

@@ -27,8 +27,8 @@ struct Kind {
   bool is_mask = false;
 };
 constexpr std::array kKinds = {
-    Kind{"f4", ElementType::float32}, Kind{"f8", ElementType::float64}, Kind{"f2", ElementType::float16},
-    Kind{"i1", ElementType::int8},    Kind{"i2", ElementType::int16},   Kind{"i4", ElementType::int32},
+    Kind{"f4", ElementType::float32}, Kind{"f8", ElementType::float64},    Kind{"f2", ElementType::float16},
+    Kind{"i1", ElementType::int8},    Kind{"i2", ElementType::int16},      Kind{"i4", ElementType::int32},
     Kind{"i8", ElementType::int64},   Kind{"b1", ElementType::int8, true},
 };
 
@@ -170,7 +170,8 @@ Kind kind_of(const Header& header, std::optional<ElementType> raw, const std::st
   const std::string_view code = descr.substr(descr.empty() ? 0 : 1);
   if (code == "V2") {
     if (raw == ElementType::bfloat16 || raw == ElementType::float16) return {code, *raw};
-    throw Failure(fmt::format("{} holds two raw bytes per element; say --type bfloat16 if that is what they are", label));
+    throw Failure(
+        fmt::format("{} holds two raw bytes per element; say --type bfloat16 if that is what they are", label));
   }
   for (const Kind& kind : kKinds) {
     if (kind.code != code) continue;
@@ -216,14 +217,22 @@ Buffer<std::byte> to_c_order(const Buffer<std::byte>& from, const std::vector<st
 
 std::string_view descr_of(ElementType type) {
   switch (type) {
-    case ElementType::float32: return "<f4";
-    case ElementType::float64: return "<f8";
-    case ElementType::float16: return "<f2";
-    case ElementType::bfloat16: return "<V2";
-    case ElementType::int8: return "|i1";
-    case ElementType::int16: return "<i2";
-    case ElementType::int32: return "<i4";
-    case ElementType::int64: return "<i8";
+    case ElementType::float32:
+      return "<f4";
+    case ElementType::float64:
+      return "<f8";
+    case ElementType::float16:
+      return "<f2";
+    case ElementType::bfloat16:
+      return "<V2";
+    case ElementType::int8:
+      return "|i1";
+    case ElementType::int16:
+      return "<i2";
+    case ElementType::int32:
+      return "<i4";
+    case ElementType::int64:
+      return "<i8";
   }
   throw Failure("an element type without a .npy form");
 }
