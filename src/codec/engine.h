@@ -34,17 +34,19 @@ struct SupportData {
   std::uint64_t items = 0;
 };
 
-// Where the items of a range of words go in each block: the same partition serves encode and decode.
+// Scratch memory of the calls; see Workspace.
 struct WorkspaceData {
-  Buffer<std::uint64_t> words;     // a bitmap read out of a Bloom filter or list
-  Buffer<std::byte> values;        // elements of the union in order
-  Buffer<std::byte> old_values;    // what lost items keep
-  SupportData support;             // of one-call encodes
-  // The cpu backend's sketch: items sorted by block.
-  Buffer<std::uint64_t> starts;    // per thread and block: where its next item goes
-  Buffer<std::uint32_t> locals;    // local ids, block after block
-  Buffer<std::uint64_t> ranks;     // position of each in item order (grain above 1)
-  Buffer<std::byte> cells;         // cell values of the items, block after block
+  SupportData support;           // of one-call encodes
+  Buffer<std::uint64_t> words;   // a bitmap read out of a Bloom filter or list
+  Buffer<std::byte> values;      // elements of the union in order
+  Buffer<std::byte> old_values;  // what lost items keep
+  // The cpu backend's sketch: items dealt to their blocks, one block after another.
+  Buffer<std::uint64_t> starts;            // per range of words and block: where its first item goes
+  Buffer<std::uint64_t> cursors;           // the same, moving
+  Buffer<std::uint32_t> locals;            // local ids
+  Buffer<std::uint64_t> sources;           // with a grain above 1: where an item's values lie, by range and rank
+  Buffer<std::byte> dealt;                 // with grain 1: the values themselves
+  Buffer<std::byte> cells;                 // with a grain above 1: cells of all items, in item order
   std::vector<Buffer<std::byte>> scratch;  // one per thread
 };
 

@@ -1,0 +1,200 @@
+// The scan: dense array -> item bitmap and the values of non-zero items, in one pass over memory.
+//
+// Tile by tile (kernels.h): first the masks of all 64-element chunks, reading eight pages in turn, then, out of L1, the
+// compression of the non-zero ones in order. With a grain above 1 the masks are widened to whole items in between, so
+// compression knows nothing of grains. At 2^26 float32 the pass is bound by memory up to 10% density.
+#include "codec/cpu/kernels.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/cpu/scan.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "codec/cpu/grain_masks-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace peel::detail::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Bit i of the result: element i of 64 is not zero.
+template <typename TU>
+HWY_INLINE void mask_chunk(const TU* HWY_RESTRICT p, TU mask, TU threshold, std::uint8_t* HWY_RESTRICT bits) {
+  const hn::ScalableTag<TU> d;
+  using TI = hwy::MakeSigned<TU>;
+  const hn::RebindToSigned<decltype(d)> di;
+  constexpr std::size_t kLanes = hn::MaxLanes(d);
+  const auto keep = hn::Set(d, mask);
+  const auto limit = hn::Set(di, static_cast<TI>(threshold));
+  if constexpr (kLanes >= 8) {
+    for (std::size_t i = 0; i < 64; i += kLanes) {
+      const auto v = hn::And(hn::LoadU(d, p + i), keep);
+      // A threshold is a float's magnitude, so the sign bit is clear on both sides; integers have threshold 0.
+      const auto m = threshold == 0 ? hn::Ne(hn::BitCast(di, v), hn::Zero(di)) : hn::Gt(hn::BitCast(di, v), limit);
+      hn::StoreMaskBits(di, m, bits + i / 8);
+    }
+  } else {
+    for (std::size_t i = 0; i < 64; i += 8) {
+      std::uint8_t byte = 0;
+      for (std::size_t k = 0; k < 8; ++k) byte |= static_cast<std::uint8_t>(((p[i + k] & mask) > threshold) << k);
+      bits[i / 8] = byte;
+    }
+  }
+}
+
+// The masks of `chunks` chunks; a whole tile is read as eight streams.
+template <typename TU>
+void mask_tile(const TU* HWY_RESTRICT p, std::size_t chunks, TU mask, TU threshold, std::uint64_t* HWY_RESTRICT masks) {
+  constexpr std::size_t kStreams = 8;
+  constexpr std::size_t kTileChunks = kTileBytes / sizeof(TU) / 64;
+  constexpr std::size_t kStep = kTileChunks / kStreams;
+  auto* bits = reinterpret_cast<std::uint8_t*>(masks);
+  if (chunks != kTileChunks) {
+    for (std::size_t c = 0; c < chunks; ++c) mask_chunk(p + c * 64, mask, threshold, bits + c * 8);
+    return;
+  }
+  for (std::size_t i = 0; i < kStep; ++i) {
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      const std::size_t c = s * kStep + i;
+      mask_chunk(p + c * 64, mask, threshold, bits + c * 8);
+    }
+  }
+}
+
+// Appends the elements of `mask` to out, which has room for 64 more.
+template <typename TU>
+HWY_INLINE TU* compress_chunk(const TU* HWY_RESTRICT p, std::uint64_t mask, TU* HWY_RESTRICT out) {
+  const hn::ScalableTag<TU> d;
+  constexpr std::size_t kLanes = hn::MaxLanes(d);
+  if constexpr (sizeof(TU) >= 4 && kLanes >= 8) {
+    for (std::size_t i = 0; i < 64; i += kLanes) {
+      const std::uint64_t part = (mask >> i) & ((std::uint64_t{1} << (kLanes - 1) << 1) - 1);
+      const auto m = hn::LoadMaskBits(d, reinterpret_cast<const std::uint8_t*>(&part));
+      hn::StoreU(hn::Compress(hn::LoadU(d, p + i), m), d, out);
+      out += std::popcount(part);
+    }
+  } else {
+    for (; mask != 0; mask &= mask - 1) *out++ = p[std::countr_zero(mask)];
+  }
+  return out;
+}
+
+// Below this many items in a tile's average chunk, taking items one by one costs less than compressing vectors.
+constexpr std::uint64_t kSparseChunk = 2;
+constexpr std::uint64_t kAtOnce = 4;
+
+template <typename TU>
+TU* compress_tile(const TU* HWY_RESTRICT p, std::size_t chunks, const std::uint64_t* HWY_RESTRICT masks,
+                  std::uint64_t elements, TU* HWY_RESTRICT out) {
+  if (elements == 0) return out;
+  if (elements <= kSparseChunk * chunks) {
+    for (std::size_t c = 0; c < chunks; ++c, p += 64) {
+      std::uint64_t mask = masks[c];
+      if (elements * 4 < chunks && mask == 0) continue;  // predictable only when nearly all are
+      const int count = std::popcount(mask);
+      // Four at once without asking how many there are: the branch would be a coin toss.
+      for (std::uint64_t k = 0; k < kAtOnce; ++k, mask &= mask - 1) out[k] = p[std::countr_zero(mask) & 63];
+      if (HWY_UNLIKELY(mask != 0)) {
+        for (TU* more = out + kAtOnce; mask != 0; mask &= mask - 1) *more++ = p[std::countr_zero(mask)];
+      }
+      out += count;
+    }
+    return out;
+  }
+  for (std::size_t c = 0; c < chunks; ++c, p += 64) {
+    if (masks[c] == ~std::uint64_t{0}) {
+      std::memcpy(out, p, 64 * sizeof(TU));
+      out += 64;
+    } else {
+      out = compress_chunk(p, masks[c], out);
+    }
+  }
+  return out;
+}
+
+template <typename TU>
+std::uint64_t scan_typed(const Geometry& g, const TU* x, std::uint64_t first_word, std::uint64_t end_word,
+                         std::uint64_t* words, Buffer<std::byte>& values) {
+  constexpr std::size_t kTile = kTileBytes / sizeof(TU);
+  const ZeroTest zero = zero_test(g);
+  const auto mask = static_cast<TU>(zero.mask);
+  const auto threshold = static_cast<TU>(zero.threshold);
+  const std::uint64_t limit = g.elements + g.lead;
+  const std::uint64_t end = std::min(end_word << (6 + g.grain_log2), limit);
+  HWY_ALIGN std::uint64_t masks[kTile / 64];
+  Buffer<TU> padded;
+  std::uint64_t items = 0;
+  std::uint64_t used = 0;  // elements in `values`
+  std::fill(words + first_word, words + end_word, 0);
+
+  for (std::uint64_t position = first_word << (6 + g.grain_log2); position < end; position += kTile) {
+    const std::uint64_t count = std::min<std::uint64_t>(kTile, end - position);
+    // Whole grains and chunks, so that partial ones at the ends of the array come with zeros around them.
+    const std::uint64_t span = (count + std::max<std::uint64_t>(64, g.grain) - 1) & ~(std::max<std::uint64_t>(64, g.grain) - 1);
+    const TU* p = nullptr;
+    if (position >= g.lead && position + span <= limit) {
+      p = x + (position - g.lead);
+    } else {
+      padded.resize(kTile);
+      padded.fill_zero();
+      const std::uint64_t from = position < g.lead ? g.lead - position : 0;
+      std::memcpy(padded.data() + from, x + (position + from - g.lead), (count - from) * sizeof(TU));
+      p = padded.data();
+    }
+    const std::size_t chunks = span / 64;
+    mask_tile(p, chunks, mask, threshold, masks);
+    const std::uint64_t found = widen_masks(g.grain_log2, masks, chunks, position >> g.grain_log2, words);
+    if (found == 0) continue;
+    const std::uint64_t elements = found << g.grain_log2;
+    values.reserve((used + elements + 64) * sizeof(TU));
+    compress_tile(p, chunks, masks, elements, reinterpret_cast<TU*>(values.data()) + used);
+    used += elements;
+    items += found;
+    values.resize(used * sizeof(TU));
+  }
+  return items;
+}
+
+std::uint64_t ScanWords(const Geometry& g, const std::byte* x, std::uint64_t first_word, std::uint64_t end_word,
+                        std::uint64_t* words, Buffer<std::byte>& values) {
+  switch (size_of(g.type)) {
+    case 1: return scan_typed(g, reinterpret_cast<const std::uint8_t*>(x), first_word, end_word, words, values);
+    case 2: return scan_typed(g, reinterpret_cast<const std::uint16_t*>(x), first_word, end_word, words, values);
+    case 4: return scan_typed(g, reinterpret_cast<const std::uint32_t*>(x), first_word, end_word, words, values);
+    default: return scan_typed(g, reinterpret_cast<const std::uint64_t*>(x), first_word, end_word, words, values);
+  }
+}
+
+WordCount CountWords(const std::uint64_t* own, const std::uint64_t* words, std::size_t count) {
+  std::uint64_t bits = 0;
+  std::uint64_t outside = 0;
+  for (std::size_t i = 0; i < count; ++i) bits += static_cast<std::uint64_t>(std::popcount(words[i]));
+  if (own != nullptr) {
+    for (std::size_t i = 0; i < count; ++i) outside |= own[i] & ~words[i];
+  }
+  return {bits, outside == 0};
+}
+
+}  // namespace peel::detail::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace peel::detail::cpu {
+
+HWY_EXPORT(ScanWords);
+HWY_EXPORT(CountWords);
+
+std::uint64_t scan_words(const Geometry& g, const std::byte* x, std::uint64_t first_word, std::uint64_t end_word,
+                         std::uint64_t* words, Buffer<std::byte>& values) {
+  return HWY_DYNAMIC_DISPATCH(ScanWords)(g, x, first_word, end_word, words, values);
+}
+
+WordCount count_words(const std::uint64_t* own, const std::uint64_t* words, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(CountWords)(own, words, count);
+}
+
+}  // namespace peel::detail::cpu
+#endif
