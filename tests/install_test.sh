@@ -32,8 +32,13 @@ int main() {
 END
 
 compiler="$(sed -n 's/^CMAKE_CXX_COMPILER:[^=]*=//p' "$BUILD_DIR/CMakeCache.txt")"
-cmake -S consumer -B build -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$compiler" >log 2>&1 &&
-  cmake --build build >>log 2>&1 || { cat log; exit 1; }
+if ! {
+  cmake -S consumer -B build -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$compiler" &&
+    cmake --build build
+} >log 2>&1; then
+  cat log
+  exit 1
+fi
 build/consumer
 
 # Nothing of the build folder or of the sources may be left in what was installed as text.
