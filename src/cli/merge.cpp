@@ -48,6 +48,7 @@ void check_room(const Plan& plan, std::size_t messages) {
 
 void run_merge(const MergeOptions& options) {
   if (options.files.output.empty()) throw CLI::ValidationError("say where the sum goes: -o FILE, or -c for a pipe");
+  check_one_pipe(options.inputs);
   check_output(options.files.output, options.files.overwrite());
   Progress progress(options.files);
   Parsed sum = load_message(options.inputs.front());

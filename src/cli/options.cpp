@@ -29,14 +29,18 @@ void add_file_options(CLI::App& command, FileOptions& options) {
       ->excludes(quiet);
 }
 
+void check_one_pipe(const std::vector<std::string>& inputs) {
+  if (std::count(inputs.begin(), inputs.end(), kPipe) > 1) {
+    throw CLI::ValidationError("standard input can be read only once");
+  }
+}
+
 std::vector<std::string> output_names(const std::vector<std::string>& inputs, const FileOptions& options,
                                       const std::function<std::string(const std::string&)>& derive) {
   if (!options.output.empty() && inputs.size() > 1) {
     throw CLI::ValidationError("several inputs cannot go into one output; leave out -o and -c, or take them in turn");
   }
-  if (std::count(inputs.begin(), inputs.end(), kPipe) > 1) {
-    throw CLI::ValidationError("standard input can be read only once");
-  }
+  check_one_pipe(inputs);
   std::vector<std::string> names;
   for (const std::string& input : inputs) {
     const bool piped = input == kPipe;

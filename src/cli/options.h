@@ -24,6 +24,8 @@ struct FileOptions {
 };
 void add_file_options(CLI::App& command, FileOptions& options);
 
+void check_one_pipe(const std::vector<std::string>& inputs);  // standard input gives only once
+
 // What each input's output is called: -o for a lone input, else what `derive` makes of its name; a pipe stays a pipe.
 std::vector<std::string> output_names(const std::vector<std::string>& inputs, const FileOptions& options,
                                       const std::function<std::string(const std::string&)>& derive);
