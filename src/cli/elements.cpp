@@ -16,10 +16,14 @@ struct Format {
 
 constexpr Format format_of(ElementType type) {
   switch (type) {
-    case ElementType::float64: return {53, -1022, std::numeric_limits<double>::max()};
-    case ElementType::float16: return {11, -14, 65504};
-    case ElementType::bfloat16: return {8, -126, 0x1.FEp127};
-    default: return {24, -126, std::numeric_limits<float>::max()};
+    case ElementType::float64:
+      return {53, -1022, std::numeric_limits<double>::max()};
+    case ElementType::float16:
+      return {11, -14, 65504};
+    case ElementType::bfloat16:
+      return {8, -126, 0x1.FEp127};
+    default:
+      return {24, -126, std::numeric_limits<float>::max()};
   }
 }
 
@@ -61,7 +65,8 @@ void narrow(double value, float16& out) {
     bits = static_cast<unsigned>(rounded * 0x1p24);
   } else if (!std::isnan(rounded)) {
     const int exponent = std::ilogb(rounded);
-    bits = (static_cast<unsigned>(exponent + 15) << 10) + static_cast<unsigned>(std::ldexp(rounded, 10 - exponent)) - 1024;
+    bits =
+        (static_cast<unsigned>(exponent + 15) << 10) + static_cast<unsigned>(std::ldexp(rounded, 10 - exponent)) - 1024;
   }
   out.bits = static_cast<std::uint16_t>(bits | (std::signbit(value) ? 0x8000 : 0));
 }
@@ -74,14 +79,22 @@ void narrow(double value, Integer& out) {
 template <typename Visit>
 auto with_type(ElementType type, Visit visit) {
   switch (type) {
-    case ElementType::float64: return visit(static_cast<double*>(nullptr));
-    case ElementType::float16: return visit(static_cast<float16*>(nullptr));
-    case ElementType::bfloat16: return visit(static_cast<bfloat16*>(nullptr));
-    case ElementType::int8: return visit(static_cast<std::int8_t*>(nullptr));
-    case ElementType::int16: return visit(static_cast<std::int16_t*>(nullptr));
-    case ElementType::int32: return visit(static_cast<std::int32_t*>(nullptr));
-    case ElementType::int64: return visit(static_cast<std::int64_t*>(nullptr));
-    default: return visit(static_cast<float*>(nullptr));
+    case ElementType::float64:
+      return visit(static_cast<double*>(nullptr));
+    case ElementType::float16:
+      return visit(static_cast<float16*>(nullptr));
+    case ElementType::bfloat16:
+      return visit(static_cast<bfloat16*>(nullptr));
+    case ElementType::int8:
+      return visit(static_cast<std::int8_t*>(nullptr));
+    case ElementType::int16:
+      return visit(static_cast<std::int16_t*>(nullptr));
+    case ElementType::int32:
+      return visit(static_cast<std::int32_t*>(nullptr));
+    case ElementType::int64:
+      return visit(static_cast<std::int64_t*>(nullptr));
+    default:
+      return visit(static_cast<float*>(nullptr));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "cli/bitmap.h"
 #include "cli/commands.h"
 #include "cli/elements.h"
+#include "cli/magnitude.h"
 #include "cli/npy.h"
 #include "cli/random.h"
 
@@ -131,7 +132,7 @@ class LoadedGradients final : public GradientSource {
       if (!array.is_mask) arrays_.push_back(std::move(array));
     }
     if (is_mask_) values_.emplace(options);
-    for (const npy::Array& array : arrays_) largest_ = std::max(largest_, largest_of(array));
+    for (const npy::Array& array : arrays_) largest_ = std::max(largest_, largest_magnitude(array.view()));
   }
 
   void add(std::uint32_t worker, std::uint64_t begin, std::span<double> out, Cursor&) const override {
@@ -179,19 +180,6 @@ class LoadedGradients final : public GradientSource {
     if (array.is_mask != is_mask_ || array.type != type_) {
       throw Failure(fmt::format("{} and {} hold different types; give all workers the same", path, first));
     }
-  }
-
-  static double largest_of(const npy::Array& array) {
-    double chunk[kChunk];
-    double largest = 0;
-    for (std::uint64_t begin = 0; begin < array.size; begin += kChunk) {
-      const std::span<double> some(chunk, std::min(kChunk, array.size - begin));
-      read_elements(array.view(), begin, some);
-      for (const double value : some) {
-        if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
-      }
-    }
-    return largest;
   }
 
   bool is_mask_ = false;

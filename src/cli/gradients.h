@@ -1,9 +1,9 @@
 // The gradients of all workers of a measurement, in either view, and their sum, known without any codec.
 //
-// Drawn gradients: the union's support is drawn first (patterns.h). Every stretch of it belongs to one worker, picked by
-// a hash, and each other worker has it too with probability `overlap`; so the union has the density that was asked for,
-// whatever the number of workers. Values are non-zero integers times a power of two, and small enough that the sum over
-// all workers is exact in the element type and in fixed32 cells, in any order: a result is right if it is equal.
+// Drawn gradients: the union's support is drawn first (patterns.h). Every stretch of it belongs to one worker, picked
+// by a hash, and each other worker has it too with probability `overlap`; so the union has the density that was asked
+// for, whatever the number of workers. Values are non-zero integers times a power of two, and small enough that the sum
+// over all workers is exact in the element type and in fixed32 cells, in any order: a result is right if it is equal.
 // Masks get such values too; loaded gradients keep their own.
 //
 // Nothing is stored but the stretches (or the files): elements are computed when they are read, so the memory is that
@@ -77,10 +77,10 @@ class Gradients {
   [[nodiscard]] double overlap() const noexcept { return options_.overlap; }
   [[nodiscard]] std::uint64_t dense_bytes() const noexcept { return elements() * size_of(type()); }
   [[nodiscard]] std::uint64_t nonzeros() const noexcept { return nonzeros_; }  // of the union
-  [[nodiscard]] double density() const noexcept;                              // of the union
-  [[nodiscard]] double largest() const noexcept;     // no finite element of any worker is larger in magnitude
-  [[nodiscard]] bool drawn() const noexcept;         // not loaded: `overlap` had a say
-  [[nodiscard]] bool exact_sums() const noexcept;    // in any order and in any cells
+  [[nodiscard]] double density() const noexcept;                               // of the union
+  [[nodiscard]] double largest() const noexcept;   // no finite element of any worker is larger in magnitude
+  [[nodiscard]] bool drawn() const noexcept;       // not loaded: `overlap` had a say
+  [[nodiscard]] bool exact_sums() const noexcept;  // in any order and in any cells
 
   // Elements [begin, begin + out.size()) of one worker. With a cursor, reads must go forward.
   void read(std::uint32_t worker, std::uint64_t begin, std::span<double> out, Cursor& cursor) const;

@@ -265,7 +265,8 @@ class Bench {
     const Decoded decoded{&plan_, &result.recovery, estimate_};
     if (result.recovery.lost != 0) {
       Arrays scratch(gradients_);
-      result.recovery = scratch.decode(plan_, total_, {.estimate = estimate_, .list_lost = true, .execution = execution_});
+      result.recovery =
+          scratch.decode(plan_, total_, {.estimate = estimate_, .list_lost = true, .execution = execution_});
     }
     result.verdict = arrays_.check(decoded);
   }
@@ -321,8 +322,9 @@ std::uint64_t lower_bound_bytes(const Gradients& gradients) {
 
 Measurement measure(const Gradients& gradients, const MeasureOptions& options) {
   if (options.payload_ratio > 0 && options.codec == Codec::packed) {
-    throw Failure("only a sketch's payload can be fixed in size: packed sends the values of the union, no more and no "
-                  "fewer; use --codec sketch with --payload-ratio");
+    throw Failure(
+        "only a sketch's payload can be fixed in size: packed sends the values of the union, no more and no "
+        "fewer; use --codec sketch with --payload-ratio");
   }
   if (options.view == View::sparse) return measure_in<SparseArrays>(gradients, options);
   return measure_in<DenseArrays>(gradients, options);
@@ -337,7 +339,8 @@ Verdict add_dense(const Gradients& gradients) {
   for (std::uint32_t worker = 0; worker < gradients.workers(); ++worker) {
     Cursor cursor;
     for (std::uint64_t begin = 0; begin < gradients.elements(); begin += std::size(total)) {
-      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(std::size(total), gradients.elements() - begin));
+      const auto count =
+          static_cast<std::size_t>(std::min<std::uint64_t>(std::size(total), gradients.elements() - begin));
       read_elements({sum.data(), gradients.elements(), gradients.type()}, begin, {total, count});
       gradients.read(worker, begin, {mine, count}, cursor);
       for (std::size_t i = 0; i < count; ++i) total[i] += mine[i];  // two values in double, rounded: one addition

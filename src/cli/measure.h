@@ -20,30 +20,30 @@ struct MeasureOptions {
   CellType cells = CellType::automatic;
   Index index = Index::automatic;
   View view = View::dense;
-  std::optional<Grain> grain;        // none: the best for the union's support
-  double payload_ratio = 0;          // of a sketch's payload to the dense size; 0: as large as it needs to be
-  bool estimate = false;             // what does not peel
+  std::optional<Grain> grain = {};  // none: the best for the union's support
+  double payload_ratio = 0;         // of a sketch's payload to the dense size; 0: as large as it needs to be
+  bool estimate = false;            // what does not peel
   Backend backend = Backend::automatic;
   unsigned threads = 1;
   unsigned repeat = 3;
-  std::uint64_t seed = 0x5EED;       // of the plan's hashes
+  std::uint64_t seed = 0x5EED;  // of the plan's hashes
 };
 
 // Times are medians of `repeat` after one that is not counted.
 struct Measurement {
   Plan plan;
-  MeasureOptions options;            // with the backend that ran
-  std::uint64_t items = 0;           // of the union
-  double grain_s = 0;                // choosing the grain
-  double encode_s = 0;               // one worker's work, both rounds for packed; mean over the workers
-  double merge_s = 0;                // adding one message to another
-  double decode_s = 0;               // of the merged message
-  double memcpy_s = 0;               // copying one worker's array (or its items' values) with as many threads
-  std::uint64_t index_bytes = 0;     // of the merged message
+  MeasureOptions options;         // with the backend that ran
+  std::uint64_t items = 0;        // of the union
+  double grain_s = 0;             // choosing the grain
+  double encode_s = 0;            // one worker's work, both rounds for packed; mean over the workers
+  double merge_s = 0;             // adding one message to another
+  double decode_s = 0;            // of the merged message
+  double memcpy_s = 0;            // copying one worker's array (or its items' values) with as many threads
+  std::uint64_t index_bytes = 0;  // of the merged message
   std::uint64_t payload_bytes = 0;
-  std::uint64_t worker_bytes = 0;    // one worker's own message; mean over the workers
-  Recovery recovery;
-  Verdict verdict;
+  std::uint64_t worker_bytes = 0;  // one worker's own message; mean over the workers
+  Recovery recovery = {};
+  Verdict verdict = {};
 
   [[nodiscard]] std::uint64_t message_bytes() const noexcept { return index_bytes + payload_bytes; }
 };

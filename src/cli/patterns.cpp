@@ -118,7 +118,7 @@ Positions rows_by_first_appearance(std::uint64_t rows, std::uint64_t count, Rand
 
 Stretches draw_rows(std::uint64_t elements, double density, std::uint64_t length, Random& random) {
   const std::uint64_t rows = elements / length + (elements % length != 0 ? 1 : 0);
-  const std::uint64_t count = std::min(closest_count(density, elements, length), rows);
+  const std::uint64_t count = closest_count(density, rows, 1);
   Stretches drawn{{}, length};
   if (count == 0) return drawn;
   if (count < rows / 32) {
@@ -210,11 +210,16 @@ std::vector<Pattern> parse_patterns(std::string_view list) {
 Stretches draw_stretches(const Pattern& pattern, std::uint64_t elements, double density, std::uint64_t seed) {
   Random random(seed);
   switch (pattern.kind) {
-    case Pattern::Kind::uniform: return draw_runs(elements, density, 1, random);
-    case Pattern::Kind::runs: return draw_runs(elements, density, pattern.length, random);
-    case Pattern::Kind::rows: return draw_rows(elements, density, pattern.length, random);
-    case Pattern::Kind::stride: return draw_stride(elements, density, pattern.length, random);
-    case Pattern::Kind::npy: break;
+    case Pattern::Kind::uniform:
+      return draw_runs(elements, density, 1, random);
+    case Pattern::Kind::runs:
+      return draw_runs(elements, density, pattern.length, random);
+    case Pattern::Kind::rows:
+      return draw_rows(elements, density, pattern.length, random);
+    case Pattern::Kind::stride:
+      return draw_stride(elements, density, pattern.length, random);
+    case Pattern::Kind::npy:
+      break;
   }
   throw Failure("npy: patterns are read from files, not drawn");
 }

@@ -44,10 +44,14 @@ class Promise {
     const double error = std::fabs(got - sum);
     const double doubt = workers_ * 0x1p-53 * magnitude;  // of the sum itself, which was added in double precision
     switch (kind_) {
-      case Kind::equal: return got == rounded;
-      case Kind::any_order: return error <= bound_ * magnitude + doubt;
-      case Kind::fixed: return error <= bound_ + spacing(got, type_) / 2 + doubt;
-      case Kind::rough: return error <= bound_;
+      case Kind::equal:
+        return got == rounded;
+      case Kind::any_order:
+        return error <= bound_ * magnitude + doubt;
+      case Kind::fixed:
+        return error <= bound_ + spacing(got, type_) / 2 + doubt;
+      case Kind::rough:
+        return error <= bound_;
     }
     return false;
   }
@@ -155,9 +159,11 @@ namespace {
 
 void check_form(const Gradients& gradients, const Sparse& sum, Grain grain) {
   const bool sorted = std::is_sorted(sum.items.begin(), sum.items.end(), std::less_equal<>());
-  const bool bounded = sum.items.empty() || grain.extent(sum.items.back(), gradients.elements()).begin < gradients.elements();
+  const bool bounded =
+      sum.items.empty() || grain.extent(sum.items.back(), gradients.elements()).begin < gradients.elements();
   if (!sorted || !bounded || sum.values.size() != sum.items.size() * grain.size * size_of(gradients.type())) {
-    throw Failure("the decoded sparse view is malformed: its items are not increasing, or not one grain of values each");
+    throw Failure(
+        "the decoded sparse view is malformed: its items are not increasing, or not one grain of values each");
   }
 }
 

@@ -40,14 +40,17 @@ struct WorkspaceData {
   Buffer<std::uint64_t> words;   // a bitmap read out of a Bloom filter or list
   Buffer<std::byte> values;      // elements of the union in order
   Buffer<std::byte> old_values;  // what lost items keep
-  // The cpu backend's sketch: items dealt to their blocks, one block after another.
-  Buffer<std::uint64_t> starts;            // per range of words and block: where its first item goes
-  Buffer<std::uint64_t> cursors;           // the same, moving
-  Buffer<std::uint32_t> locals;            // local ids
-  Buffer<std::uint64_t> sources;           // with a grain above 1: where an item's values lie, by range and rank
-  Buffer<std::byte> dealt;                 // with grain 1: the values themselves
-  Buffer<std::byte> cells;                 // with a grain above 1: cells of all items, in item order
-  std::vector<Buffer<std::byte>> scratch;  // one per thread
+  // The cpu backend's sketch: the place of every item, in item order ...
+  Buffer<std::uint32_t> item_blocks;
+  Buffer<std::uint32_t> item_locals;
+  // ... and the items dealt to their blocks, one block after another.
+  Buffer<std::uint64_t> starts;        // per range of words and block: where its first item goes
+  Buffer<std::uint64_t> cursors;       // the same, moving
+  Buffer<std::uint32_t> dealt_locals;  // local ids
+  Buffer<std::byte> dealt;             // with grain 1: values
+  Buffer<std::uint64_t> sources;       // with a grain above 1: where values lie, by range and rank, ...
+  Buffer<std::byte> cells;             // ... in the cells of all items, in item order
+  std::vector<Buffer<std::byte>> scratch;  // of the blocks in work, one per thread
 };
 
 struct Run {
@@ -83,6 +86,10 @@ class Engine {
 
   // How many items `words` has, and whether all items of `own` are among them (own may be null: then they are).
   [[nodiscard]] virtual Overlap overlap(const Run& run, const std::uint64_t* own, const std::uint64_t* words) const = 0;
+
+  // The positions of the set bits of words[0 .. count), in order; `out` has room for all bits and 64 more. Returns how
+  // many there are.
+  virtual std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out) const = 0;
 
   // Sets the rows of all items; reads out every item that may be one. `words` has whole rows of items.
   virtual void bloom_insert(const Run& run, const std::uint64_t* words, std::uint64_t* rows) const = 0;

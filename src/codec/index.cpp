@@ -30,7 +30,7 @@ void write_index(const Engine& engine, const Run& run, const SupportData& own, M
       engine.bloom_insert(run, own.words.data(), message.index.data());
       break;
     case Index::list:
-      encode_list({own.words.data(), word_count(g)}, g.items, own.items, message.index);
+      encode_list(engine, {own.words.data(), word_count(g)}, g.items, own.items, message.index);
       message.index.resize(message.index.size() + 1);
       break;
     default:

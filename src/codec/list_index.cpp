@@ -44,6 +44,7 @@ class BitWriter {
   void finish() {
     if (used_ != 0) append(pending_);
   }
+  [[nodiscard]] std::uint64_t size() const { return size_; }
 
  private:
   void append(std::uint64_t word) {
@@ -51,10 +52,7 @@ class BitWriter {
     out_[size_++] = word;
   }
 
- public:
   std::uint64_t size_ = 1;  // the header word is the caller's
-
- private:
   Buffer<std::uint64_t>& out_;
   std::uint64_t pending_ = 0;
   std::uint32_t used_ = 0;
@@ -147,20 +145,31 @@ class BitReader {
 
 }  // namespace
 
-void encode_list(std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,
-                 Buffer<std::uint64_t>& list) {
+void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std::uint64_t positions,
+                 std::uint64_t items, Buffer<std::uint64_t>& list) {
+  constexpr std::uint32_t kWords = 64;
   const bool complement = items > positions / 2;
   const std::uint64_t coded = complement ? positions - items : items;
   list.resize(std::max<std::uint64_t>(list.capacity(), 64));
   BitWriter out(list);
   std::array<std::uint64_t, kChunk> gaps;
+  std::array<std::uint64_t, kWords> turned;
+  std::array<std::uint32_t, kWords * 64 + 64> found;
   std::uint64_t held = 0;
   std::uint64_t next = 0;  // the position after the previous one
-  for (std::uint64_t w = 0; w < words.size(); ++w) {
-    std::uint64_t bits = complement ? ~words[w] : words[w];
-    if (complement && w + 1 == words.size() && positions % 64 != 0) bits &= (std::uint64_t{1} << (positions % 64)) - 1;
-    for (; bits != 0; bits &= bits - 1) {
-      const std::uint64_t position = w * 64 + static_cast<std::uint64_t>(std::countr_zero(bits));
+  for (std::uint64_t w = 0; w < words.size(); w += kWords) {
+    const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(kWords, words.size() - w));
+    const std::uint64_t* bits = words.data() + w;
+    if (complement) {
+      for (std::uint32_t i = 0; i < size; ++i) turned[i] = ~bits[i];
+      if (w + size == words.size() && positions % 64 != 0) {
+        turned[size - 1] &= (std::uint64_t{1} << (positions % 64)) - 1;
+      }
+      bits = turned.data();
+    }
+    const std::uint32_t count = engine.positions(bits, size, found.data());
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint64_t position = w * 64 + found[i];
       gaps[held++] = position - next;
       next = position + 1;
       if (held == kChunk) {
@@ -172,7 +181,7 @@ void encode_list(std::span<const std::uint64_t> words, std::uint64_t positions, 
   if (held != 0) put_chunk(out, gaps.data(), held);
   out.finish();
   list[0] = coded | (complement ? kComplement : 0);
-  list.resize(out.size_);
+  list.resize(out.size());
 }
 
 void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t* words) {

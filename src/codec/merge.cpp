@@ -81,7 +81,7 @@ Buffer<std::uint64_t> join_indexes(const Run& run, const detail::Engine& engine,
     Buffer<std::uint64_t> words(detail::word_count(run.g));
     if (words.size() != 0) std::memcpy(words.data(), words_a, words.size() * sizeof(std::uint64_t));
     or_words(words.data(), words_b, words.size());
-    detail::encode_list(words, run.g.items, engine.overlap(run, nullptr, words.data()).items, joined);
+    detail::encode_list(engine, words, run.g.items, engine.overlap(run, nullptr, words.data()).items, joined);
     joined.resize(joined.size() + 1);
   } else {
     joined = a.index;

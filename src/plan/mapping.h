@@ -152,20 +152,29 @@ PEEL_MAPPING Cells cells_of(std::uint32_t subtable, std::uint32_t bits, std::uin
 
 // ---- Bloom index: 512 items, one row of bits at a time
 
-// Where probe `probe` of a run of 512 items lands: its row, and how that row's 8 x 64 bits are turned. Bit b of word w
-// of the run is bit (b + turn) mod 64 of word w ^ swap of the row.
+// Where a probe of a run of 512 items lands: its row, and how that row's 8 x 64 bits are turned. Bit b of word w of the
+// run is bit (b + turn) mod 64 of word w ^ swap of the row.
 struct BloomProbe {
   std::uint64_t row;
   std::uint32_t swap;
   std::uint32_t turn;
 };
 
-PEEL_MAPPING BloomProbe bloom_probe(const Geometry& g, std::uint64_t run, std::uint32_t probe) {
-  const std::uint64_t h = mix64(g.seed ^ (run * 64 + probe + 1) * 0x9E3779B97F4A7C15ull);
-  const std::uint64_t row = (g.bloom_rows <= 0xFFFFFFFFull)
-                                ? ((h >> 32) * g.bloom_rows) >> 32
-                                : high_product(h, g.bloom_rows);
-  return {row, static_cast<std::uint32_t>(h & 7), static_cast<std::uint32_t>((h >> 3) & 63)};
-}
+// The probes of a run, one after another: a congruential sequence from a well-mixed start, one multiplication each.
+class BloomProbes {
+ public:
+  PEEL_MAPPING BloomProbes(const Geometry& g, std::uint64_t run)
+      : rows_(g.bloom_rows), state_(mix64(g.seed ^ ((run + 1) * 0x9E3779B97F4A7C15ull))) {}
+
+  PEEL_MAPPING BloomProbe next() {
+    state_ = state_ * 0xD6E8FEB86659FD93ull + 0x9E3779B97F4A7C15ull;
+    return {high_product(state_, rows_), static_cast<std::uint32_t>(state_ >> 24) & 7,
+            static_cast<std::uint32_t>(state_ >> 16) & 63};
+  }
+
+ private:
+  std::uint64_t rows_;
+  std::uint64_t state_;
+};
 
 }  // namespace peel::detail

@@ -104,7 +104,7 @@ void stream_bytes(const std::uint8_t* HWY_RESTRICT from, std::uint8_t* HWY_RESTR
 template <typename TU>
 void expand_typed(const Geometry& g, const std::uint64_t* words, std::uint64_t first_word, std::uint64_t end_word,
                   const TU* values, TU* x) {
-  constexpr std::size_t kTile = kTileBytes / sizeof(TU);
+  constexpr std::size_t kTile = 32768 / sizeof(TU);  // stays in L1
   const std::uint64_t limit = g.elements + g.lead;
   const std::uint64_t end = std::min(end_word << (6 + g.grain_log2), limit);
   const bool stream = g.elements * sizeof(TU) >= kStreamFrom;

@@ -1,13 +1,14 @@
 // The scan: dense array -> item bitmap and the values of non-zero items, in one pass over memory.
 //
-// Tile by tile (kernels.h): first the masks of all 64-element chunks, reading eight pages in turn, then, out of L1, the
-// compression of the non-zero ones in order. With a grain above 1 the masks are widened to whole items in between, so
-// compression knows nothing of grains. At 2^26 float32 the pass is bound by memory up to 10% density.
+// Tile by tile (kernels.h): the masks of all 64-element chunks are taken reading sixteen pages in turn, while the
+// non-zero items of the tile before are compressed, in order, out of the cache: memory is never left idle. With a grain
+// above 1 the masks are widened to whole items in between, so compression knows nothing of grains.
 #include "codec/cpu/kernels.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/cpu/scan.cpp"
@@ -45,25 +46,6 @@ HWY_INLINE void mask_chunk(const TU* HWY_RESTRICT p, TU mask, TU threshold, std:
   }
 }
 
-// The masks of `chunks` chunks; a whole tile is read as eight streams.
-template <typename TU>
-void mask_tile(const TU* HWY_RESTRICT p, std::size_t chunks, TU mask, TU threshold, std::uint64_t* HWY_RESTRICT masks) {
-  constexpr std::size_t kStreams = 8;
-  constexpr std::size_t kTileChunks = kTileBytes / sizeof(TU) / 64;
-  constexpr std::size_t kStep = kTileChunks / kStreams;
-  auto* bits = reinterpret_cast<std::uint8_t*>(masks);
-  if (chunks != kTileChunks) {
-    for (std::size_t c = 0; c < chunks; ++c) mask_chunk(p + c * 64, mask, threshold, bits + c * 8);
-    return;
-  }
-  for (std::size_t i = 0; i < kStep; ++i) {
-    for (std::size_t s = 0; s < kStreams; ++s) {
-      const std::size_t c = s * kStep + i;
-      mask_chunk(p + c * 64, mask, threshold, bits + c * 8);
-    }
-  }
-}
-
 // Appends the elements of `mask` to out, which has room for 64 more.
 template <typename TU>
 HWY_INLINE TU* compress_chunk(const TU* HWY_RESTRICT p, std::uint64_t mask, TU* HWY_RESTRICT out) {
@@ -82,37 +64,83 @@ HWY_INLINE TU* compress_chunk(const TU* HWY_RESTRICT p, std::uint64_t mask, TU* 
   return out;
 }
 
-// Below this many items in a tile's average chunk, taking items one by one costs less than compressing vectors.
-constexpr std::uint64_t kSparseChunk = 2;
-constexpr std::uint64_t kAtOnce = 4;
+// Few items: four at once without asking how many there are, since the branch would be a coin toss.
+template <typename TU>
+HWY_INLINE TU* take_chunk(const TU* HWY_RESTRICT p, std::uint64_t mask, TU* HWY_RESTRICT out) {
+  constexpr std::uint64_t kAtOnce = 4;
+  const int count = std::popcount(mask);
+  for (std::uint64_t k = 0; k < kAtOnce; ++k, mask &= mask - 1) out[k] = p[std::countr_zero(mask) & 63];
+  if (HWY_UNLIKELY(mask != 0)) {
+    for (TU* more = out + kAtOnce; mask != 0; mask &= mask - 1) *more++ = p[std::countr_zero(mask)];
+  }
+  return out + count;
+}
+
+// How the items of a tile leave it, by their density.
+enum class Leave { none, rare, few, many };
+
+// A tile whose masks are known and whose items are still to be taken.
+template <typename TU>
+struct Pending {
+  const TU* p = nullptr;
+  const std::uint64_t* masks = nullptr;
+  std::size_t chunks = 0;
+  TU* out = nullptr;
+  Leave leave = Leave::none;
+
+  template <Leave kLeave>
+  HWY_INLINE void chunk(std::size_t c) {
+    if constexpr (kLeave == Leave::rare) {
+      if (masks[c] != 0) out = take_chunk(p + c * 64, masks[c], out);
+    } else if constexpr (kLeave == Leave::few) {
+      out = take_chunk(p + c * 64, masks[c], out);
+    } else if constexpr (kLeave == Leave::many) {
+      if (masks[c] == ~std::uint64_t{0}) {
+        std::memcpy(out, p + c * 64, 64 * sizeof(TU));
+        out += 64;
+      } else {
+        out = compress_chunk(p + c * 64, masks[c], out);
+      }
+    }
+  }
+};
+
+// The masks of `chunks` chunks, and one pending chunk after each.
+template <Leave kLeave, typename TU>
+void scan_tile(const TU* HWY_RESTRICT p, std::size_t chunks, TU mask, TU threshold, std::uint64_t* HWY_RESTRICT masks,
+               Pending<TU>& pending) {
+  constexpr std::size_t kTileChunks = kTileBytes / sizeof(TU) / 64;
+  constexpr std::size_t kStep = kTileChunks / kTileStreams;
+  auto* bits = reinterpret_cast<std::uint8_t*>(masks);
+  std::size_t done = 0;
+  const auto one = [&](std::size_t c) HWY_ATTR {
+    mask_chunk(p + c * 64, mask, threshold, bits + c * 8);
+    if (kLeave != Leave::none && done < pending.chunks) pending.template chunk<kLeave>(done++);
+  };
+  if (chunks == kTileChunks) {
+    for (std::size_t i = 0; i < kStep; ++i) {
+      for (std::size_t s = 0; s < kTileStreams; ++s) one(s * kStep + i);
+    }
+  } else {
+    for (std::size_t c = 0; c < chunks; ++c) one(c);
+  }
+  for (; kLeave != Leave::none && done < pending.chunks; ++done) pending.template chunk<kLeave>(done);
+}
 
 template <typename TU>
-TU* compress_tile(const TU* HWY_RESTRICT p, std::size_t chunks, const std::uint64_t* HWY_RESTRICT masks,
-                  std::uint64_t elements, TU* HWY_RESTRICT out) {
-  if (elements == 0) return out;
-  if (elements <= kSparseChunk * chunks) {
-    for (std::size_t c = 0; c < chunks; ++c, p += 64) {
-      std::uint64_t mask = masks[c];
-      if (elements * 4 < chunks && mask == 0) continue;  // predictable only when nearly all are
-      const int count = std::popcount(mask);
-      // Four at once without asking how many there are: the branch would be a coin toss.
-      for (std::uint64_t k = 0; k < kAtOnce; ++k, mask &= mask - 1) out[k] = p[std::countr_zero(mask) & 63];
-      if (HWY_UNLIKELY(mask != 0)) {
-        for (TU* more = out + kAtOnce; mask != 0; mask &= mask - 1) *more++ = p[std::countr_zero(mask)];
-      }
-      out += count;
-    }
-    return out;
+void scan_tile(const TU* p, std::size_t chunks, TU mask, TU threshold, std::uint64_t* masks, Pending<TU>& pending) {
+  switch (pending.leave) {
+    case Leave::none: return scan_tile<Leave::none>(p, chunks, mask, threshold, masks, pending);
+    case Leave::rare: return scan_tile<Leave::rare>(p, chunks, mask, threshold, masks, pending);
+    case Leave::few: return scan_tile<Leave::few>(p, chunks, mask, threshold, masks, pending);
+    case Leave::many: return scan_tile<Leave::many>(p, chunks, mask, threshold, masks, pending);
   }
-  for (std::size_t c = 0; c < chunks; ++c, p += 64) {
-    if (masks[c] == ~std::uint64_t{0}) {
-      std::memcpy(out, p, 64 * sizeof(TU));
-      out += 64;
-    } else {
-      out = compress_chunk(p, masks[c], out);
-    }
-  }
-  return out;
+}
+
+Leave choose_leave(std::uint64_t elements, std::size_t chunks) {
+  if (elements == 0) return Leave::none;
+  if (elements * 8 < chunks) return Leave::rare;
+  return elements <= 2 * chunks ? Leave::few : Leave::many;
 }
 
 template <typename TU>
@@ -122,39 +150,43 @@ std::uint64_t scan_typed(const Geometry& g, const TU* x, std::uint64_t first_wor
   const ZeroTest zero = zero_test(g);
   const auto mask = static_cast<TU>(zero.mask);
   const auto threshold = static_cast<TU>(zero.threshold);
+  const std::uint64_t whole = std::max<std::uint64_t>(64, g.grain);
   const std::uint64_t limit = g.elements + g.lead;
   const std::uint64_t end = std::min(end_word << (6 + g.grain_log2), limit);
-  HWY_ALIGN std::uint64_t masks[kTile / 64];
-  Buffer<TU> padded;
+  // Two of each, since a tile is still pending while the next one is read.
+  std::vector<std::uint64_t> masks(2 * kTile / 64);
+  Buffer<TU> padded[2];
+  Pending<TU> pending;
   std::uint64_t items = 0;
-  std::uint64_t used = 0;  // elements in `values`
+  std::uint64_t used = 0;  // elements in `values`, the pending ones included
+  std::size_t turn = 0;
   std::fill(words + first_word, words + end_word, 0);
 
-  for (std::uint64_t position = first_word << (6 + g.grain_log2); position < end; position += kTile) {
+  for (std::uint64_t position = first_word << (6 + g.grain_log2); position < end; position += kTile, turn ^= 1) {
     const std::uint64_t count = std::min<std::uint64_t>(kTile, end - position);
     // Whole grains and chunks, so that partial ones at the ends of the array come with zeros around them.
-    const std::uint64_t span = (count + std::max<std::uint64_t>(64, g.grain) - 1) & ~(std::max<std::uint64_t>(64, g.grain) - 1);
+    const std::uint64_t span = (count + whole - 1) & ~(whole - 1);
     const TU* p = nullptr;
     if (position >= g.lead && position + span <= limit) {
       p = x + (position - g.lead);
     } else {
-      padded.resize(kTile);
-      padded.fill_zero();
+      padded[turn].resize(kTile);
+      padded[turn].fill_zero();
       const std::uint64_t from = position < g.lead ? g.lead - position : 0;
-      std::memcpy(padded.data() + from, x + (position + from - g.lead), (count - from) * sizeof(TU));
-      p = padded.data();
+      std::memcpy(padded[turn].data() + from, x + (position + from - g.lead), (count - from) * sizeof(TU));
+      p = padded[turn].data();
     }
-    const std::size_t chunks = span / 64;
-    mask_tile(p, chunks, mask, threshold, masks);
-    const std::uint64_t found = widen_masks(g.grain_log2, masks, chunks, position >> g.grain_log2, words);
-    if (found == 0) continue;
+    std::uint64_t* here = masks.data() + turn * (kTile / 64);
+    scan_tile(p, span / 64, mask, threshold, here, pending);
+    const std::uint64_t found = widen_masks(g.grain_log2, here, span / 64, position >> g.grain_log2, words);
     const std::uint64_t elements = found << g.grain_log2;
     values.reserve((used + elements + 64) * sizeof(TU));
-    compress_tile(p, chunks, masks, elements, reinterpret_cast<TU*>(values.data()) + used);
+    values.resize((used + elements) * sizeof(TU));
+    pending = {p, here, span / 64, reinterpret_cast<TU*>(values.data()) + used, choose_leave(elements, span / 64)};
     used += elements;
     items += found;
-    values.resize(used * sizeof(TU));
   }
+  scan_tile(static_cast<const TU*>(nullptr), 0, mask, threshold, masks.data(), pending);
   return items;
 }
 

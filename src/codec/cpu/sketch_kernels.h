@@ -11,21 +11,32 @@
 
 namespace peel::detail::cpu {
 
-// Dealing: items of words [first, end), in order, to their blocks.
+// Block and local id of every item of words [first, end), in order; counts[block] += its items. Returns how many.
+std::uint64_t place(const Geometry& g, const std::uint64_t* words, std::uint64_t first, std::uint64_t end,
+                    std::uint32_t* blocks, std::uint32_t* locals, std::uint64_t* counts);
 
-// counts[block] += its items.
-void deal_count(const Geometry& g, const std::uint64_t* words, std::uint64_t first, std::uint64_t end,
-                std::uint64_t* counts);
+// Moves `count` items, in order, to their blocks' cursors: local ids, and with them either values (grain 1; null when
+// there are none yet) or, with larger grains, where their values lie: first_source, first_source + 1 ...
+struct DealTask {
+  std::uint64_t count;
+  const std::uint32_t* blocks;
+  const std::uint32_t* locals;
+  std::uint64_t* cursors;
+  std::uint32_t* dealt_locals;
+  std::size_t element_bytes;
+  const std::byte* values;
+  std::byte* dealt;
+  std::uint64_t first_source;
+  std::uint64_t* sources;
+};
+void deal(const DealTask& task);
 
-// Writes each item's local id at its block's cursor and moves that on. With grain 1, moves its value along
-// (values -> dealt; both may be null); with larger grains sources[...] gets source, source + 1 ... in item order.
-void deal(const Geometry& g, const std::uint64_t* words, std::uint64_t first, std::uint64_t end, std::uint64_t* cursors,
-          std::uint32_t* locals, const std::byte* values, std::byte* dealt, std::uint64_t source,
-          std::uint64_t* sources);
+// The way back with grain 1: values in item order.
+void collect(std::uint64_t count, std::size_t element_bytes, const std::uint32_t* blocks, std::uint64_t* cursors,
+             const std::byte* dealt, std::byte* values);
 
-// The way back with grain 1: dealt -> values in item order.
-void collect(const Geometry& g, const std::uint64_t* words, std::uint64_t first, std::uint64_t end,
-             std::uint64_t* cursors, const std::byte* dealt, std::byte* values);
+// The positions of the set bits of words[0 .. count); `out` has room for all bits and 64 more. Returns how many.
+std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out);
 
 // One block's items: `count` local ids, and their values, dealt (grain 1) or by source.
 struct BlockItems {

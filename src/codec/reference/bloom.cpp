@@ -13,8 +13,9 @@ namespace peel::detail::reference {
 void bloom_insert(const Geometry& g, const std::uint64_t* words, std::uint64_t* rows) {
   for (std::uint64_t run = 0; run < row_count(g); ++run) {
     const std::uint64_t* bits = words + run * kBloomRowWords;
+    BloomProbes probes(g, run);
     for (std::uint32_t k = 0; k < g.bloom_hashes; ++k) {
-      const BloomProbe probe = bloom_probe(g, run, k);
+      const BloomProbe probe = probes.next();
       std::uint64_t* row = rows + probe.row * kBloomRowWords;
       for (std::uint32_t w = 0; w < kBloomRowWords; ++w) {
         row[w ^ probe.swap] |= std::rotl(bits[w], static_cast<int>(probe.turn));
@@ -27,8 +28,9 @@ void bloom_query(const Geometry& g, const std::uint64_t* rows, std::uint64_t* wo
   for (std::uint64_t run = 0; run < row_count(g); ++run) {
     std::uint64_t* bits = words + run * kBloomRowWords;
     std::memset(bits, 0xFF, kBloomRowWords * sizeof(std::uint64_t));
+    BloomProbes probes(g, run);
     for (std::uint32_t k = 0; k < g.bloom_hashes; ++k) {
-      const BloomProbe probe = bloom_probe(g, run, k);
+      const BloomProbe probe = probes.next();
       const std::uint64_t* row = rows + probe.row * kBloomRowWords;
       for (std::uint32_t w = 0; w < kBloomRowWords; ++w) {
         bits[w] &= std::rotr(row[w ^ probe.swap], static_cast<int>(probe.turn));

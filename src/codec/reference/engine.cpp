@@ -22,6 +22,13 @@ class ReferenceEngine final : public Engine {
     }
     return result;
   }
+  std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out) const override {
+    std::uint32_t found = 0;
+    for (std::uint32_t i = 0; i < count * 64; ++i) {
+      if (reference::test_bit(words, i)) out[found++] = i;
+    }
+    return found;
+  }
   void bloom_insert(const Run& run, const std::uint64_t* words, std::uint64_t* rows) const override {
     reference::bloom_insert(run.g, words, rows);
   }

@@ -1,0 +1,110 @@
+#include "cli/measurement_report.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <filesystem>
+
+#include "cli/numbers.h"
+
+namespace peel::cli {
+namespace {
+
+constexpr std::string_view kRow =
+    "{:<12} {:>9} {:>7} {:<15} {:<6} {:>8} {:>3} {:>3} {:>8} {:>7} {:>7} {:>9} {:>9} "
+    "{:>9} {:>6} {:>6} {:>8} {:>6}\n";
+
+std::string short_count(std::uint64_t count) {
+  return std::has_single_bit(count) ? fmt::format("2^{}", std::countr_zero(count)) : show_count(count);
+}
+
+std::string short_name(const Pattern& pattern) {
+  if (pattern.kind != Pattern::Kind::npy) return pattern.text;
+  return std::filesystem::path(pattern.files.front()).filename().string().substr(0, 12);
+}
+
+// Below one in a thousand a percentage with two decimals says too little.
+std::string show_density(double density) {
+  return density > 0 && density < 0.001 ? fmt::format("{:.1e}", density) : show_percent(density);
+}
+
+std::string show_multiple(double part, double whole) { return whole > 0 ? fmt::format("{:.2f}", part / whole) : "-"; }
+
+// null where the question does not arise.
+Json when(bool asked, double value) { return asked ? Json(value) : Json(); }
+
+}  // namespace
+
+Json to_json(const Pattern& pattern, const Gradients& gradients, const Measurement& m) {
+  const MeasureOptions& options = m.options;
+  const bool loses = options.estimate && m.recovery.lost != 0;
+  return Json{
+      {"elements", gradients.elements()},
+      {"type", name(gradients.type())},
+      {"items", m.items},
+      {"nonzeros", gradients.nonzeros()},
+      {"density", gradients.density()},
+      {"pattern", pattern.text},
+      {"overlap", when(gradients.drawn(), gradients.overlap())},
+      {"codec", name(m.plan.codec())},
+      {"cells", name(m.plan.cells())},
+      {"scale", m.plan.scale()},
+      {"error_bound", m.plan.error_bound()},
+      {"view", name(options.view)},
+      {"index", name(m.plan.index())},
+      {"grain", m.plan.grain()},
+      {"phase", m.plan.phase()},
+      {"grain_s", when(!options.grain, m.grain_s)},
+      {"backend", name(options.backend)},
+      {"threads", options.threads},
+      {"workers", gradients.workers()},
+      {"repeat", options.repeat},
+      {"seed", options.seed},
+      {"encode_s", m.encode_s},
+      {"decode_s", m.decode_s},
+      {"merge_s", when(gradients.workers() > 1, m.merge_s)},
+      {"memcpy_s", m.memcpy_s},
+      {"message_bytes", m.message_bytes()},
+      {"index_bytes", m.index_bytes},
+      {"payload_bytes", m.payload_bytes},
+      {"worker_bytes", m.worker_bytes},
+      {"dense_bytes", gradients.dense_bytes()},
+      {"lower_bound_bytes", lower_bound_bytes(gradients)},
+      {"payload_ratio", when(options.payload_ratio > 0, options.payload_ratio)},
+      {"blocks", m.plan.blocks()},
+      {"cells_per_block", m.plan.cells_per_block()},
+      {"decoded_items", m.recovery.items},
+      {"rounds", m.recovery.rounds},
+      {"lost", m.recovery.lost},
+      {"wrong", m.verdict.wrong},
+      {"max_error", m.verdict.max_error},
+      {"estimate", options.estimate},
+      {"mean_relative_error", when(loses, m.verdict.mean_relative_error)},
+      {"max_relative_error", when(loses, m.verdict.max_relative_error)},
+  };
+}
+
+std::string table_heading() {
+  return fmt::format(fmt::runtime(kRow), "pattern", "elements", "density", "codec", "index", "grain", "thr", "wrk",
+                     "bytes", "/dense", "/bound", "encode", "decode", "memcpy", "x copy", "rounds", "lost", "wrong");
+}
+
+std::string table_row(const Pattern& pattern, const Gradients& gradients, const Measurement& m) {
+  const std::string codec = fmt::format("{} {}", name(m.plan.codec()), name(m.plan.cells()));
+  const std::string grain =
+      m.plan.phase() == 0 ? fmt::format("{}", m.plan.grain()) : fmt::format("{}+{}", m.plan.grain(), m.plan.phase());
+  std::string row = fmt::format(
+      fmt::runtime(kRow), short_name(pattern), short_count(gradients.elements()), show_density(gradients.density()),
+      codec, name(m.plan.index()), grain, m.options.threads, gradients.workers(), show_bytes(m.message_bytes()),
+      show_ratio(m.message_bytes(), gradients.dense_bytes()),
+      show_multiple(static_cast<double>(m.message_bytes()), static_cast<double>(lower_bound_bytes(gradients))),
+      show_seconds(m.encode_s), show_seconds(m.decode_s), show_seconds(m.memcpy_s),
+      show_multiple(m.encode_s + m.decode_s, m.memcpy_s), m.recovery.rounds, m.recovery.lost, m.verdict.wrong);
+  if (m.options.estimate && m.recovery.lost != 0) {
+    row += fmt::format("{:13}estimated: relative error {:.3g} on average, {:.3g} at most\n", "",
+                       m.verdict.mean_relative_error, m.verdict.max_relative_error);
+  }
+  return row;
+}
+
+}  // namespace peel::cli
