@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 
 namespace peel::cli {
 namespace {

@@ -3,24 +3,19 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <stdexcept>
-#include <string>
+
+#include "cli/failure.h"
 
 namespace peel::cli {
 
-// A mistake that is the caller's or the system's (a missing file, say), not the library's. Exit code 1.
-struct Failure : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 void add_demo(CLI::App& app);
-void add_bench(CLI::App& app);    // bench codec
+void add_bench(CLI::App& app);  // bench codec
 void add_plan(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_encode(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_decode(CLI::App& app);
 void add_show(CLI::App& app);
-void add_doctor(CLI::App& app);   // what this build has: backends, vectors, libraries
+void add_doctor(CLI::App& app);  // what this build has: backends, vectors, libraries
 
 }  // namespace peel::cli

@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 
 namespace peel::cli {
 namespace {

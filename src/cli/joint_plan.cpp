@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/magnitude.h"
 #include "cli/numbers.h"
 #include "peel/grain.h"

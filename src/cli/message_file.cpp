@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 #include "peel/error.h"
 
 namespace peel::cli {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/files.h"
 
 namespace peel::cli::npy {

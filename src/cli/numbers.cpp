@@ -1,6 +1,7 @@
 #include "cli/numbers.h"
 
 #include <fmt/format.h>
+#include <CLI/Error.hpp>
 
 #include <algorithm>
 #include <array>
@@ -8,8 +9,6 @@
 #include <cmath>
 #include <iterator>
 #include <span>
-
-#include "cli/commands.h"
 
 namespace peel::cli {
 namespace {
