@@ -236,11 +236,12 @@ Plan Plan::parse(std::span<const std::byte> bytes) {
     }
     set_sketch(g, {blocks, subtable});
   }
-  g.bloom_rows = get<std::uint64_t>(in + 56);
-  g.bloom_hashes = get<std::uint32_t>(in + 64);
-  if (g.index == Index::bloom && (g.bloom_rows == 0 || g.bloom_rows > (kMaxElements >> 9) + 64 || g.bloom_hashes == 0 ||
-                                  g.bloom_hashes > 64)) {
-    corrupt("The plan's Bloom filter has impossible sizes; the message is damaged.");
+  if (g.index == Index::bloom) {  // else a row or a hash is a stray byte
+    g.bloom_rows = get<std::uint64_t>(in + 56);
+    g.bloom_hashes = get<std::uint32_t>(in + 64);
+    if (g.bloom_rows == 0 || g.bloom_rows > (kMaxElements >> 9) + 64 || g.bloom_hashes == 0 || g.bloom_hashes > 63) {
+      corrupt("The plan's Bloom filter has impossible sizes; the message is damaged.");
+    }
   }
   if (g.expected_items > g.items) corrupt("The plan expects more items than it has; the message is damaged.");
   std::byte again[kDescriptorBytes];
@@ -358,7 +359,10 @@ std::int32_t fit_scale(double largest, CellType cells, std::uint32_t workers) {
     return scaled < 0x1p63 && static_cast<std::uint64_t>(scaled) <= limit;
   };
   while (!fits(scale)) --scale;
-  return std::clamp(scale, -kMaxScale, kMaxScale);
+  if (scale < -kMaxScale) {
+    throw Error(ErrorCode::overflow, "Values this large are too large for fixed cells; use packed with native cells.");
+  }
+  return std::min(scale, kMaxScale);
 }
 
 }  // namespace peel

@@ -92,7 +92,7 @@ SketchSize fit_sketch(std::uint64_t positions, std::uint64_t cells) {
 }
 
 BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t item_bits) {
-  items = std::clamp<std::uint64_t>(items, 1, std::max<std::uint64_t>(positions, 1));
+  items = std::min(std::max<std::uint64_t>(items, 1), positions);
   BloomSize best{0, 0, 0, ~std::uint64_t{0}};
   for (std::uint32_t hashes = 1; hashes <= 24; ++hashes) {
     // A filter is best when half its bits are set: hashes / ln 2 bits an item, and 2^-hashes false positives.
