@@ -141,14 +141,15 @@ inline T from_cell(Cell cell, const Scaling& scaling) {
   }
 }
 
-// x with the sign of bit `bit` of `signs`.
+// x, or -x where bit `bit` of `signs` is set. Without a branch: the bit is a coin toss.
 template <typename Cell>
 inline Cell with_sign(Cell x, std::uint32_t signs, std::uint32_t bit) {
-  const bool negative = (signs >> bit) & 1;
+  const std::uint32_t negative = (signs >> bit) & 1;
   if constexpr (std::is_same_v<Cell, float>) {
-    return negative ? -x : x;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) ^ (negative << 31));
   } else {
-    return negative ? static_cast<Cell>(0 - x) : x;
+    const Cell mask = Cell{0} - static_cast<Cell>(negative);
+    return static_cast<Cell>((x ^ mask) - mask);
   }
 }
 

@@ -6,6 +6,9 @@
 // collecting then walk these without a branch. (Walking the bitmap anew each time costs a mispredicted branch per word,
 // which at 1% density was most of the time.) The order within a block is item order, so float cells get their additions
 // in the order of the reference.
+// AVX-512 with VBMI2 compresses bytes: the positions in a word in one instruction.
+#define HWY_WANT_AVX3_DL
+
 #include "codec/cpu/sketch_kernels.h"
 
 #include <algorithm>
@@ -64,16 +67,38 @@ std::uint64_t Place(const Geometry& g, const std::uint64_t* words, std::uint64_t
   return items;
 }
 
+// Each block's stream moves a line on every 16 items or so, more streams than the hardware prefetchers follow. Every
+// item asks for the line its block will need next; 8 ns an item become 3.
+HWY_INLINE void fetch_next_line(const void* at) { __builtin_prefetch(static_cast<const char*>(at) + 64, 0, 2); }
+
 template <typename TU>
-void deal_values(std::uint64_t count, const std::uint32_t* HWY_RESTRICT blocks, std::uint64_t* HWY_RESTRICT cursors,
-                 const std::byte* values, std::byte* dealt, const std::uint32_t* HWY_RESTRICT locals,
-                 std::uint32_t* HWY_RESTRICT dealt_locals) {
-  const TU* HWY_RESTRICT from = reinterpret_cast<const TU*>(values);
-  TU* HWY_RESTRICT to = reinterpret_cast<TU*>(dealt);
+void deal_values(const DealTask& t) {
+  const std::uint32_t* HWY_RESTRICT blocks = t.blocks;
+  const std::uint32_t* HWY_RESTRICT locals = t.locals;
+  std::uint64_t* HWY_RESTRICT cursors = t.cursors;
+  std::uint32_t* HWY_RESTRICT dealt_locals = t.dealt_locals;
+  const TU* HWY_RESTRICT from = reinterpret_cast<const TU*>(t.values);
+  TU* HWY_RESTRICT to = reinterpret_cast<TU*>(t.dealt);
+  const std::uint64_t count = t.count;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t at = cursors[blocks[i]]++;
+    fetch_next_line(dealt_locals + at);
+    fetch_next_line(to + at);
     dealt_locals[at] = locals[i];
     to[at] = from[i];
+  }
+}
+
+void deal_locals(const DealTask& t) {
+  const std::uint32_t* HWY_RESTRICT blocks = t.blocks;
+  const std::uint32_t* HWY_RESTRICT locals = t.locals;
+  std::uint64_t* HWY_RESTRICT cursors = t.cursors;
+  std::uint32_t* HWY_RESTRICT dealt_locals = t.dealt_locals;
+  const std::uint64_t count = t.count;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t at = cursors[blocks[i]]++;
+    fetch_next_line(dealt_locals + at);
+    dealt_locals[at] = locals[i];
   }
 }
 
@@ -86,33 +111,35 @@ void Deal(const DealTask& t) {
     }
     return;
   }
-  if (t.values == nullptr) {
-    for (std::uint64_t i = 0; i < t.count; ++i) t.dealt_locals[t.cursors[t.blocks[i]]++] = t.locals[i];
-    return;
-  }
+  if (t.values == nullptr) return deal_locals(t);
   switch (t.element_bytes) {
-    case 1: return deal_values<std::uint8_t>(t.count, t.blocks, t.cursors, t.values, t.dealt, t.locals, t.dealt_locals);
-    case 2: return deal_values<std::uint16_t>(t.count, t.blocks, t.cursors, t.values, t.dealt, t.locals, t.dealt_locals);
-    case 4: return deal_values<std::uint32_t>(t.count, t.blocks, t.cursors, t.values, t.dealt, t.locals, t.dealt_locals);
-    default: return deal_values<std::uint64_t>(t.count, t.blocks, t.cursors, t.values, t.dealt, t.locals, t.dealt_locals);
+    case 1: return deal_values<std::uint8_t>(t);
+    case 2: return deal_values<std::uint16_t>(t);
+    case 4: return deal_values<std::uint32_t>(t);
+    default: return deal_values<std::uint64_t>(t);
   }
 }
 
 template <typename TU>
-void collect_values(std::uint64_t count, const std::uint32_t* HWY_RESTRICT blocks, std::uint64_t* HWY_RESTRICT cursors,
-                    const std::byte* dealt, std::byte* values) {
-  const TU* HWY_RESTRICT from = reinterpret_cast<const TU*>(dealt);
-  TU* HWY_RESTRICT to = reinterpret_cast<TU*>(values);
-  for (std::uint64_t i = 0; i < count; ++i) to[i] = from[cursors[blocks[i]]++];
+void collect_values(const CollectTask& t) {
+  const std::uint32_t* HWY_RESTRICT blocks = t.blocks;
+  std::uint64_t* HWY_RESTRICT cursors = t.cursors;
+  const TU* HWY_RESTRICT from = reinterpret_cast<const TU*>(t.dealt);
+  TU* HWY_RESTRICT to = reinterpret_cast<TU*>(t.values);
+  const std::uint64_t count = t.count;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t at = cursors[blocks[i]]++;
+    fetch_next_line(from + at);
+    to[i] = from[at];
+  }
 }
 
-void Collect(std::uint64_t count, std::size_t element_bytes, const std::uint32_t* blocks, std::uint64_t* cursors,
-             const std::byte* dealt, std::byte* values) {
-  switch (element_bytes) {
-    case 1: return collect_values<std::uint8_t>(count, blocks, cursors, dealt, values);
-    case 2: return collect_values<std::uint16_t>(count, blocks, cursors, dealt, values);
-    case 4: return collect_values<std::uint32_t>(count, blocks, cursors, dealt, values);
-    default: return collect_values<std::uint64_t>(count, blocks, cursors, dealt, values);
+void Collect(const CollectTask& t) {
+  switch (t.element_bytes) {
+    case 1: return collect_values<std::uint8_t>(t);
+    case 2: return collect_values<std::uint16_t>(t);
+    case 4: return collect_values<std::uint32_t>(t);
+    default: return collect_values<std::uint64_t>(t);
   }
 }
 
@@ -138,10 +165,7 @@ std::uint64_t place(const Geometry& g, const std::uint64_t* words, std::uint64_t
 
 void deal(const DealTask& task) { HWY_DYNAMIC_DISPATCH(Deal)(task); }
 
-void collect(std::uint64_t count, std::size_t element_bytes, const std::uint32_t* blocks, std::uint64_t* cursors,
-             const std::byte* dealt, std::byte* values) {
-  HWY_DYNAMIC_DISPATCH(Collect)(count, element_bytes, blocks, cursors, dealt, values);
-}
+void collect(const CollectTask& task) { HWY_DYNAMIC_DISPATCH(Collect)(task); }
 
 std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out) {
   return HWY_DYNAMIC_DISPATCH(Positions)(words, count, out);

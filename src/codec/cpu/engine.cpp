@@ -241,8 +241,12 @@ class Dealt {
     const std::size_t element_bytes = size_of(run_.g.type);
     parallel(run_.threads, ranges_.size(), [&](std::size_t r, unsigned) {
       const Range& range = ranges_[r];
-      collect(range.items, element_bytes, ws.item_blocks.data() + range.rank, ws.starts.data() + r * run_.g.blocks,
-              ws.dealt.data(), values + range.rank * element_bytes);
+      collect({.count = range.items,
+                  .blocks = ws.item_blocks.data() + range.rank,
+               .cursors = ws.starts.data() + r * run_.g.blocks,
+               .element_bytes = element_bytes,
+               .dealt = ws.dealt.data(),
+               .values = values + range.rank * element_bytes});
     });
   }
 

@@ -16,6 +16,7 @@
 #include <hwy/highway.h>
 
 #include "codec/cpu/grain_masks-inl.h"
+#include "codec/cpu/positions-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace peel::detail::cpu::HWY_NAMESPACE {
@@ -69,7 +70,7 @@ template <typename TU>
 HWY_INLINE TU* take_chunk(const TU* HWY_RESTRICT p, std::uint64_t mask, TU* HWY_RESTRICT out) {
   constexpr std::uint64_t kAtOnce = 4;
   const int count = std::popcount(mask);
-  for (std::uint64_t k = 0; k < kAtOnce; ++k, mask &= mask - 1) out[k] = p[std::countr_zero(mask) & 63];
+  for (std::uint64_t k = 0; k < kAtOnce; ++k, mask &= mask - 1) out[k] = p[lowest_bit(mask)];
   if (HWY_UNLIKELY(mask != 0)) {
     for (TU* more = out + kAtOnce; mask != 0; mask &= mask - 1) *more++ = p[std::countr_zero(mask)];
   }

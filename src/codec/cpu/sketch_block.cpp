@@ -13,6 +13,7 @@
 #include "codec/cpu/sketch_kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -36,7 +37,7 @@ HWY_INLINE std::uint32_t cell_at(Triple t) {
 }
 template <typename Cell, std::uint32_t kSubtable>
 HWY_INLINE Cell signed_at(Triple t, Cell value) {
-  return with_sign(value, static_cast<std::uint32_t>(t >> 48), kSubtable);
+  return with_sign(value, static_cast<std::uint32_t>(t >> 48) & 7, kSubtable);
 }
 
 void hash_block(const Geometry& g, const BlockItems& items, Triple* HWY_RESTRICT triples) {
@@ -178,60 +179,85 @@ bool SketchBlock(const Geometry& g, const BlockItems& items, std::byte* cells, B
 
 // ---- peeling
 
-// The cells of degree 1 among words[0 .. count), as numbers from `first` on, in increasing order.
-std::uint32_t find_lonely(const std::uint32_t* HWY_RESTRICT words, std::uint32_t count, std::uint32_t first,
+// What a cell knows: with grain 1 its value lies beside its word, so that one line holds both; larger grains keep their
+// values elsewhere and peel the words alone.
+template <typename Cell>
+struct Slot {
+  std::conditional_t<sizeof(Cell) == 8, std::uint64_t, std::uint32_t> word;
+  Cell cell;
+};
+struct WordSlot {
+  std::uint32_t word;
+};
+
+// The slots of degree 1 among slots[0 .. count), as numbers from `first` on, in increasing order.
+template <typename AnySlot>
+std::uint32_t find_lonely(const AnySlot* HWY_RESTRICT slots, std::uint32_t count, std::uint32_t first,
                           std::uint32_t* HWY_RESTRICT lonely) {
-  const hn::ScalableTag<std::uint32_t> d;
-  const auto lanes = static_cast<std::uint32_t>(hn::Lanes(d));
-  const auto degree = hn::Set(d, 0xFFFFu);
-  const auto one = hn::Set(d, 1u);
   std::uint32_t found = 0;
   std::uint32_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto m = hn::Eq(hn::And(hn::LoadU(d, words + i), degree), one);
-    hn::StoreU(hn::Compress(hn::Iota(d, first + i), m), d, lonely + found);
-    found += static_cast<std::uint32_t>(hn::CountTrue(d, m));
+  if constexpr (sizeof(AnySlot) <= 8) {
+    using Lane = std::conditional_t<sizeof(AnySlot) == 4, std::uint32_t, std::uint64_t>;
+    const hn::ScalableTag<Lane> d;
+    const hn::Rebind<std::uint32_t, decltype(d)> dn;
+    const auto lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+    const auto degree = hn::Set(d, Lane{0xFFFF});
+    const auto one = hn::Set(d, Lane{1});
+    const auto step = hn::Set(dn, lanes);
+    auto numbers = hn::Iota(dn, first);  // built once: some versions assemble it lane by lane in memory
+    for (; i + lanes <= count; i += lanes) {
+      const auto v = hn::LoadU(d, reinterpret_cast<const Lane*>(slots + i));
+      const auto m = hn::Eq(hn::And(v, degree), one);
+      std::uint8_t bits[8] = {};
+      hn::StoreMaskBits(d, m, bits);
+      hn::StoreU(hn::Compress(numbers, hn::LoadMaskBits(dn, bits)), dn, lonely + found);
+      found += static_cast<std::uint32_t>(hn::CountTrue(d, m));
+      numbers = hn::Add(numbers, step);
+    }
   }
   for (; i < count; ++i) {
     lonely[found] = first + i;
-    found += (words[i] & 0xFFFFu) == 1;
+    found += (slots[i].word & 0xFFFFu) == 1;
   }
   return found;
 }
 
+constexpr Triple kTaken = Triple{1} << 63;
+
+template <typename AnySlot>
 struct Structure {
-  const Triple* triples;
-  std::uint32_t* words;   // one per cell
+  Triple* triples;        // of items not taken; of taken ones, kTaken and whatever the taker put there
+  AnySlot* slots;         // one per cell
   std::uint32_t* lonely;  // room for a subtable, and a vector
   std::uint32_t subtable;
   std::uint32_t count;  // items
 };
 
-void enter_items(const Structure& s) {
-  std::memset(s.words, 0, std::size_t{kSubtables} * s.subtable * sizeof(std::uint32_t));
+template <typename AnySlot>
+void enter_items(const Structure<AnySlot>& s) {
   for (std::uint32_t i = 0; i < s.count; ++i) {
     const Triple t = s.triples[i];
     const std::uint32_t entry = (i << 16) + 1;
-    s.words[cell_at<0>(t)] += entry;
-    s.words[cell_at<1>(t)] += entry;
-    s.words[cell_at<2>(t)] += entry;
+    s.slots[cell_at<0>(t)].word += entry;
+    s.slots[cell_at<1>(t)].word += entry;
+    s.slots[cell_at<2>(t)].word += entry;
   }
 }
 
 // One visit: take(item, triple) for every item that is alone in a cell of subtable kHere.
-template <std::uint32_t kHere, typename Take>
-HWY_INLINE std::uint32_t visit_subtable(const Structure& s, Take&& take) {
+template <std::uint32_t kHere, typename AnySlot, typename Take>
+HWY_INLINE std::uint32_t visit_subtable(const Structure<AnySlot>& s, Take&& take) {
   constexpr std::uint32_t kA = (kHere + 1) % kSubtables;
   constexpr std::uint32_t kB = (kHere + 2) % kSubtables;
   const std::uint32_t first = kHere * s.subtable;
-  const std::uint32_t found = find_lonely(s.words + first, s.subtable, first, s.lonely);
+  const std::uint32_t found = find_lonely(s.slots + first, s.subtable, first, s.lonely);
   for (std::uint32_t k = 0; k < found; ++k) {
-    const std::uint32_t entry = s.words[s.lonely[k]];
+    const auto entry = static_cast<std::uint32_t>(s.slots[s.lonely[k]].word);
     const std::uint32_t item = entry >> 16;
     const Triple t = s.triples[item];
-    s.words[s.lonely[k]] = 0;
-    s.words[cell_at<kA>(t)] -= entry;
-    s.words[cell_at<kB>(t)] -= entry;
+    s.slots[s.lonely[k]].word = 0;
+    s.slots[cell_at<kA>(t)].word -= entry;
+    s.slots[cell_at<kB>(t)].word -= entry;
     take(std::integral_constant<std::uint32_t, kHere>{}, item, t);
   }
   return found;
@@ -242,8 +268,8 @@ struct Progress {
   std::uint32_t taken;
 };
 
-template <typename Take>
-HWY_INLINE Progress peel_structure(const Structure& s, Take&& take) {
+template <typename AnySlot, typename Take>
+HWY_INLINE Progress peel_structure(const Structure<AnySlot>& s, Take&& take) {
   Progress progress{0, 0};
   while (progress.taken < s.count) {
     std::uint32_t found = visit_subtable<0>(s, take);
@@ -256,18 +282,28 @@ HWY_INLINE Progress peel_structure(const Structure& s, Take&& take) {
   return progress;
 }
 
-// Cells that no item is left in must be zero.
+// Cells that no item is left in must be zero; float cells never quite are.
 template <typename Cell>
-bool is_clean(const std::uint32_t* HWY_RESTRICT words, const Cell* HWY_RESTRICT cells, std::size_t count,
+bool is_clean(const WordSlot* HWY_RESTRICT slots, const Cell* HWY_RESTRICT cells, std::size_t count,
               std::uint32_t lanes) {
   if constexpr (std::is_same_v<Cell, float>) {
     return true;
   } else {
     Cell rest = 0;
     for (std::size_t c = 0; c < count; ++c) {
-      const Cell empty = words[c] == 0 ? ~Cell{0} : Cell{0};
+      const Cell empty = slots[c].word == 0 ? ~Cell{0} : Cell{0};
       for (std::uint32_t lane = 0; lane < lanes; ++lane) rest |= cells[c * lanes + lane] & empty;
     }
+    return rest == 0;
+  }
+}
+template <typename Cell>
+bool is_clean(const Slot<Cell>* HWY_RESTRICT slots, std::size_t count) {
+  if constexpr (std::is_same_v<Cell, float>) {
+    return true;
+  } else {
+    Cell rest = 0;
+    for (std::size_t c = 0; c < count; ++c) rest |= slots[c].word == 0 ? slots[c].cell : Cell{0};
     return rest == 0;
   }
 }
@@ -280,11 +316,11 @@ Cell median(Cell a, Cell b, Cell c) {
   return static_cast<Cell>(std::max(std::min(x, y), std::min(std::max(x, y), z)));
 }
 
-template <typename Cell>
-Cell estimate_lane(Triple t, const Cell* cells, std::uint32_t lanes, std::uint32_t lane) {
-  return median(signed_at<Cell, 0>(t, cells[std::size_t{cell_at<0>(t)} * lanes + lane]),
-                signed_at<Cell, 1>(t, cells[std::size_t{cell_at<1>(t)} * lanes + lane]),
-                signed_at<Cell, 2>(t, cells[std::size_t{cell_at<2>(t)} * lanes + lane]));
+// The median of an item's three cells; cell(c) reads one.
+template <typename Cell, typename Read>
+Cell estimate(Triple t, Read&& cell) {
+  return median<Cell>(signed_at<Cell, 0>(t, cell(cell_at<0>(t))), signed_at<Cell, 1>(t, cell(cell_at<1>(t))),
+                      signed_at<Cell, 2>(t, cell(cell_at<2>(t))));
 }
 
 // A taken item: subtable it was alone in, and its number.
@@ -319,126 +355,137 @@ void follow_steps(const Geometry& g, const BlockItems& items, const Triple* HWY_
   }
 }
 
-// What a lost item decodes to: its estimate, or zero. `out(item)` is where.
-template <typename Cell, typename Out>
-void fill_lost(const BlockItems& items, const Triple* triples, const std::uint8_t* taken, std::uint32_t lanes,
-               const Cell* cells, bool estimate, Out&& out) {
-  for (std::uint32_t i = 0; i < items.count; ++i) {
-    if (taken[i]) continue;
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      out(i)[lane] = estimate ? estimate_lane(triples[i], cells, lanes, lane) : Cell{};
-    }
+// A block with more items than cells is not tried; its words still tell which cells may hold something.
+template <typename AnySlot>
+void mark_cells(const Structure<AnySlot>& s, std::uint32_t items) {
+  for (std::uint32_t i = 0; i < items; ++i) {
+    const Triple t = s.triples[i];
+    s.slots[cell_at<0>(t)].word = s.slots[cell_at<1>(t)].word = s.slots[cell_at<2>(t)].word = 1;
   }
 }
 
-// A block laid out in scratch memory for peeling.
-template <typename Cell>
-struct Bench {
-  Structure structure;
-  std::uint8_t* taken;
-  Cell* slice;
-  Cell* values;  // grain 1
-  Step* steps;   // larger grains
-
-  Bench(const Geometry& g, const BlockItems& items, Buffer<std::byte>& scratch) {
-    const std::size_t count = std::size_t{kSubtables} * g.subtable;
-    Carver carver(scratch);
-    const std::size_t triples_at = carver.plan<Triple>(items.count);
-    const std::size_t words_at = carver.plan<std::uint32_t>(count);
-    const std::size_t lonely_at = carver.plan<std::uint32_t>(g.subtable);
-    const std::size_t slice_at = carver.plan<Cell>(count * slice_lanes<Cell>(g));
-    const std::size_t taken_at = carver.plan<std::uint8_t>(items.count);
-    const std::size_t values_at = carver.plan<Cell>(g.grain == 1 ? items.count : 0);
-    const std::size_t steps_at = carver.plan<Step>(g.grain == 1 ? 0 : items.count);
-    carver.allocate();
-    auto* triples = carver.at<Triple>(triples_at);
-    hash_block(g, items, triples);
-    structure = {triples, carver.at<std::uint32_t>(words_at), carver.at<std::uint32_t>(lonely_at), g.subtable,
-                 items.count <= count ? items.count : 0};
-    slice = carver.at<Cell>(slice_at);
-    taken = carver.at<std::uint8_t>(taken_at);
-    values = carver.at<Cell>(values_at);
-    steps = carver.at<Step>(steps_at);
-    std::memset(taken, 0, items.count);
+template <typename AnySlot>
+Structure<AnySlot> enter_block(const Geometry& g, const BlockItems& items, Triple* triples, AnySlot* slots,
+                               std::uint32_t* lonely) {
+  const bool tried = items.count <= std::size_t{kSubtables} * g.subtable;
+  const Structure<AnySlot> structure{triples, slots, lonely, g.subtable, tried ? items.count : 0};
+  if (tried) {
     enter_items(structure);
-    if (items.count > count) {  // not tried; the words still tell which cells may hold something
-      for (std::uint32_t i = 0; i < items.count; ++i) {
-        structure.words[cell_at<0>(triples[i])] = structure.words[cell_at<1>(triples[i])] =
-            structure.words[cell_at<2>(triples[i])] = 1;
+  } else {
+    mark_cells(structure, items.count);
+  }
+  return structure;
+}
+
+void list_lost(const Geometry& g, const BlockItems& items, const Triple* triples, std::vector<std::uint64_t>& lost) {
+  for (std::uint32_t i = 0; i < items.count; ++i) {
+    if ((triples[i] & kTaken) == 0) lost.push_back(item_at(g, {items.block, items.locals[i]}));
+  }
+}
+
+// Grain 1: values leave their slots as the words do.
+template <typename Cell>
+BlockPeeled peel_single(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimated,
+                        Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
+  const std::size_t count = std::size_t{kSubtables} * g.subtable;
+  Carver carver(scratch);
+  const std::size_t triples_at = carver.plan<Triple>(items.count);
+  const std::size_t slots_at = carver.plan<Slot<Cell>>(count);
+  const std::size_t lonely_at = carver.plan<std::uint32_t>(g.subtable);
+  const std::size_t values_at = carver.plan<Cell>(items.count);
+  carver.allocate();
+  auto* triples = carver.at<Triple>(triples_at);
+  auto* slots = carver.at<Slot<Cell>>(slots_at);
+  auto* values = carver.at<Cell>(values_at);
+  hash_block(g, items, triples);
+  for (std::size_t c = 0; c < count; ++c) slots[c] = {0, cells[c]};
+  const auto structure = enter_block(g, items, triples, slots, carver.at<std::uint32_t>(lonely_at));
+
+  const Progress progress = peel_structure(structure, [&](auto here, std::uint32_t item, Triple t) HWY_ATTR {
+    constexpr std::uint32_t kHere = here();
+    const Cell value = signed_at<Cell, kHere>(t, slots[cell_at<kHere>(t)].cell);
+    slots[cell_at<kHere>(t)].cell = 0;
+    slots[cell_at<(kHere + 1) % 3>(t)].cell -= signed_at<Cell, (kHere + 1) % 3>(t, value);
+    slots[cell_at<(kHere + 2) % 3>(t)].cell -= signed_at<Cell, (kHere + 2) % 3>(t, value);
+    if constexpr (sizeof(Cell) == 4) {
+      triples[item] = kTaken | std::bit_cast<std::uint32_t>(value);  // the triple's line is at hand
+    } else {
+      triples[item] = kTaken;
+      values[item] = value;
+    }
+  });
+  if constexpr (sizeof(Cell) == 4) {
+    for (std::uint32_t i = 0; i < items.count; ++i) {
+      values[i] = std::bit_cast<Cell>(static_cast<std::uint32_t>(triples[i]));
+    }
+  }
+  if (progress.taken < items.count) {
+    for (std::uint32_t i = 0; i < items.count; ++i) {
+      if ((triples[i] & kTaken) != 0) continue;
+      values[i] = estimated ? estimate<Cell>(triples[i], [&](std::uint32_t c) { return slots[c].cell; }) : Cell{};
+    }
+    list_lost(g, items, triples, lost);
+  }
+  from_cells(g, reinterpret_cast<const std::byte*>(values), items.count, items.dealt);
+  return {progress.rounds, is_clean(slots, count)};
+}
+
+// Larger grains: the words first, then the values in slices.
+template <typename Cell>
+BlockPeeled peel_vectors(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimated,
+                         Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
+  const std::size_t count = std::size_t{kSubtables} * g.subtable;
+  const std::uint32_t lanes = slice_lanes<Cell>(g);
+  Carver carver(scratch);
+  const std::size_t triples_at = carver.plan<Triple>(items.count);
+  const std::size_t slots_at = carver.plan<WordSlot>(count);
+  const std::size_t lonely_at = carver.plan<std::uint32_t>(g.subtable);
+  const std::size_t steps_at = carver.plan<Step>(items.count);
+  const std::size_t slice_at = carver.plan<Cell>(count * lanes);
+  carver.allocate();
+  auto* triples = carver.at<Triple>(triples_at);
+  auto* slots = carver.at<WordSlot>(slots_at);
+  auto* steps = carver.at<Step>(steps_at);
+  auto* slice = carver.at<Cell>(slice_at);
+  hash_block(g, items, triples);
+  std::memset(slots, 0, count * sizeof(WordSlot));
+  const auto structure = enter_block(g, items, triples, slots, carver.at<std::uint32_t>(lonely_at));
+  std::uint32_t sequence = 0;
+  const Progress progress = peel_structure(structure, [&](auto here, std::uint32_t item, Triple t) HWY_ATTR {
+    steps[sequence++] = item << 2 | here();
+    triples[item] = t | kTaken;
+  });
+
+  BlockPeeled result{progress.rounds, true};
+  for (std::uint32_t first = 0; first < g.grain; first += lanes) {
+    for (std::size_t c = 0; c < count; ++c) {
+      std::memcpy(slice + c * lanes, cells + c * g.grain + first, lanes * sizeof(Cell));
+    }
+    with_lanes(lanes, [&](auto n) HWY_ATTR {
+      follow_steps<Cell, n()>(g, items, triples, steps, sequence, first, slice);
+    });
+    result.clean = result.clean && is_clean(slots, slice, count, lanes);
+    auto* out = reinterpret_cast<Cell*>(items.to) + first;
+    for (std::uint32_t i = 0; progress.taken < items.count && i < items.count; ++i) {
+      if ((triples[i] & kTaken) != 0) continue;
+      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+        out[(items.sources[i] << g.grain_log2) + lane] =
+            estimated ? estimate<Cell>(triples[i], [&](std::uint32_t c) { return slice[std::size_t{c} * lanes + lane]; })
+                      : Cell{};
       }
     }
   }
-};
-
-template <typename Cell>
-Progress peel_single(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimate, Bench<Cell>& b,
-                     bool& clean) {
-  const std::size_t count = std::size_t{kSubtables} * g.subtable;
-  Cell* HWY_RESTRICT slice = b.slice;
-  std::memcpy(slice, cells, count * sizeof(Cell));
-  const Progress progress = peel_structure(b.structure, [&](auto here, std::uint32_t item, Triple t) HWY_ATTR {
-    constexpr std::uint32_t kHere = here();
-    const Cell value = signed_at<Cell, kHere>(t, slice[cell_at<kHere>(t)]);
-    slice[cell_at<kHere>(t)] = 0;
-    slice[cell_at<(kHere + 1) % 3>(t)] -= signed_at<Cell, (kHere + 1) % 3>(t, value);
-    slice[cell_at<(kHere + 2) % 3>(t)] -= signed_at<Cell, (kHere + 2) % 3>(t, value);
-    b.values[item] = value;
-    b.taken[item] = 1;
-  });
-  clean = is_clean(b.structure.words, slice, count, 1);
-  if (progress.taken < items.count) {
-    fill_lost(items, b.structure.triples, b.taken, 1, slice, estimate, [&](std::uint32_t i) { return b.values + i; });
-  }
-  from_cells(g, reinterpret_cast<const std::byte*>(b.values), items.count, items.dealt);
-  return progress;
-}
-
-template <typename Cell>
-Progress peel_vectors(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimate, Bench<Cell>& b,
-                      bool& clean) {
-  const std::size_t count = std::size_t{kSubtables} * g.subtable;
-  const std::uint32_t lanes = slice_lanes<Cell>(g);
-  std::uint32_t sequence = 0;
-  const Progress progress = peel_structure(b.structure, [&](auto here, std::uint32_t item, Triple) HWY_ATTR {
-    b.steps[sequence++] = item << 2 | here();
-    b.taken[item] = 1;
-  });
-  for (std::uint32_t first = 0; first < g.grain; first += lanes) {
-    for (std::size_t c = 0; c < count; ++c) {
-      std::memcpy(b.slice + c * lanes, cells + c * g.grain + first, lanes * sizeof(Cell));
-    }
-    with_lanes(lanes, [&](auto n) HWY_ATTR {
-      follow_steps<Cell, n()>(g, items, b.structure.triples, b.steps, sequence, first, b.slice);
-    });
-    clean = clean && is_clean(b.structure.words, b.slice, count, lanes);
-    if (progress.taken < items.count) {
-      auto* out = reinterpret_cast<Cell*>(items.to) + first;
-      fill_lost(items, b.structure.triples, b.taken, lanes, b.slice, estimate,
-                [&](std::uint32_t i) { return out + (items.sources[i] << g.grain_log2); });
-    }
-  }
-  return progress;
-}
-
-template <typename Cell>
-BlockPeeled peel_typed(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimate,
-                       Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
-  Bench<Cell> bench(g, items, scratch);
-  BlockPeeled result;
-  const Progress progress = g.grain == 1 ? peel_single(g, items, cells, estimate, bench, result.clean)
-                                         : peel_vectors(g, items, cells, estimate, bench, result.clean);
-  result.rounds = progress.rounds;
-  for (std::uint32_t i = 0; progress.taken < items.count && i < items.count; ++i) {
-    if (!bench.taken[i]) lost.push_back(item_at(g, {items.block, items.locals[i]}));
-  }
+  if (progress.taken < items.count) list_lost(g, items, triples, lost);
   return result;
 }
 
-BlockPeeled PeelBlock(const Geometry& g, const BlockItems& items, const std::byte* cells, bool estimate,
+BlockPeeled PeelBlock(const Geometry& g, const BlockItems& items, const std::byte* cells, bool estimated,
                       Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
   return with_counter(g, [&](auto c) HWY_ATTR {
     using Cell = decltype(c);
-    return peel_typed<Cell>(g, items, reinterpret_cast<const Cell*>(cells), estimate, scratch, lost);
+    const auto* table = reinterpret_cast<const Cell*>(cells);
+    return g.grain == 1 ? peel_single(g, items, table, estimated, scratch, lost)
+                        : peel_vectors(g, items, table, estimated, scratch, lost);
   });
 }
 

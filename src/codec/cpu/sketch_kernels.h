@@ -32,8 +32,15 @@ struct DealTask {
 void deal(const DealTask& task);
 
 // The way back with grain 1: values in item order.
-void collect(std::uint64_t count, std::size_t element_bytes, const std::uint32_t* blocks, std::uint64_t* cursors,
-             const std::byte* dealt, std::byte* values);
+struct CollectTask {
+  std::uint64_t count;
+  const std::uint32_t* blocks;
+  std::uint64_t* cursors;
+  std::size_t element_bytes;
+  const std::byte* dealt;
+  std::byte* values;
+};
+void collect(const CollectTask& task);
 
 // The positions of the set bits of words[0 .. count); `out` has room for all bits and 64 more. Returns how many.
 std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out);
