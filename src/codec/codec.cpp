@@ -140,7 +140,6 @@ void fill_values(const Session& session, const Plan& plan, SupportData& own, con
 }
 
 void encode_support(const Session& session, const Plan& plan, SupportData& own, Message& message) {
-  write_index(session.engine(), session.run(), own, message);
   if (plan.codec() == Codec::sketch) {
     message.payload.resize(plan.payload_bytes());
     if (!session.engine().sketch(session.run(), own, message.payload.data())) {
@@ -236,21 +235,26 @@ Recovery finish(Decoded&& decoded, const DecodeOptions& options) {
   return std::move(decoded.recovery);
 }
 
-void scan_into(const Session& session, const Plan& plan, ConstDense x, SupportData& own) {
+// The support of either view, and the index of the message.
+void open_message(const Session& session, const Plan& plan, ConstDense x, SupportData& own, Message& message) {
   check_dense(plan, x.data, x.size, x.type);
-  session.engine().scan(session.run(), static_cast<const std::byte*>(x.data), own);
+  const Run& run = session.run();
+  session.engine().scan(run, static_cast<const std::byte*>(x.data), own, open_bitmap(run.g, message));
+  write_index(session.engine(), run, own, message);
 }
 
-void scan_into(const Session& session, const Plan& plan, ConstSparse x, SupportData& own) {
+void open_message(const Session& session, const Plan& plan, ConstSparse x, SupportData& own, Message& message) {
   check_array(plan, x.values, x.items.size(), x.type);
-  detail::gather(session.run().g, x, own);
+  const Run& run = session.run();
+  detail::gather(run.g, x, own, open_bitmap(run.g, message));
+  write_index(session.engine(), run, own, message);
 }
 
 template <typename View>
 void encode_view(const Plan& plan, View x, Message& message, const Execution& execution) {
   const Session session(plan, execution);
   SupportData& own = session.workspace().support;
-  scan_into(session, plan, x, own);
+  open_message(session, plan, x, own, message);
   encode_support(session, plan, own, message);
 }
 
@@ -258,8 +262,7 @@ template <typename View>
 void encode_index_view(const Plan& plan, View x, Support& own, Message& message, const Execution& execution) {
   check_packed(plan);
   const Session session(plan, execution);
-  scan_into(session, plan, x, own.data());
-  write_index(session.engine(), session.run(), own.data(), message);
+  open_message(session, plan, x, own.data(), message);
   message.payload.resize(0);
 }
 

@@ -78,8 +78,9 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // support.words, segments and items from the non-zero items of x.
-  virtual void scan(const Run& run, const std::byte* x, SupportData& support) const = 0;
+  // support.words, segments and items from the non-zero items of x. Where the index is a bitmap, `index` gets the words
+  // too, while they are in cache; else it is null.
+  virtual void scan(const Run& run, const std::byte* x, SupportData& support, std::uint64_t* index) const = 0;
 
   // x from the words and values of the union; all other elements become zero.
   virtual void expand(const Run& run, const std::uint64_t* words, const std::byte* values, std::byte* x) const = 0;

@@ -1,7 +1,5 @@
 #include "codec/index.h"
 
-#include <cstring>
-
 #include "codec/list_index.h"
 #include "plan/mapping.h"
 
@@ -21,6 +19,12 @@ void check_length(const Geometry& g, const Message& message) {
 
 }  // namespace
 
+std::uint64_t* open_bitmap(const Geometry& g, Message& message) {
+  if (g.index != Index::bitmap) return nullptr;
+  message.index.resize(stated_words(g));
+  return message.index.data();
+}
+
 void write_index(const Engine& engine, const Run& run, const SupportData& own, Message& message) {
   const Geometry& g = run.g;
   switch (g.index) {
@@ -34,8 +38,6 @@ void write_index(const Engine& engine, const Run& run, const SupportData& own, M
       message.index.resize(message.index.size() + 1);
       break;
     default:
-      message.index.resize(stated_words(g));
-      if (g.items != 0) std::memcpy(message.index.data(), own.words.data(), word_count(g) * 8);
       break;
   }
   message.index[message.index.size() - 1] = 0;

@@ -7,7 +7,10 @@
 
 namespace peel::detail {
 
-// Fills message.index from the items of `own`; the flag word is cleared.
+// Makes room for a bitmap index and returns where its words go, for a scan to fill; null for the other kinds.
+std::uint64_t* open_bitmap(const Geometry& g, Message& message);
+
+// Completes message.index from the items of `own`; the flag word is cleared. A bitmap's words are in place already.
 void write_index(const Engine& engine, const Run& run, const SupportData& own, Message& message);
 
 // The bitmap that an index stands for: inside the message, or in `storage`. Throws peel::Error (corrupt_message).

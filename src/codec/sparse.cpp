@@ -50,7 +50,7 @@ void copy_item(const Geometry& g, std::uint64_t item, const std::byte* from, std
 
 }  // namespace
 
-void gather(const Geometry& g, ConstSparse x, SupportData& support) {
+void gather(const Geometry& g, ConstSparse x, SupportData& support, std::uint64_t* index) {
   check_order(g, x);
   support.words.resize(row_count(g) * kBloomRowWords);
   support.words.fill_zero();
@@ -84,6 +84,7 @@ void gather(const Geometry& g, ConstSparse x, SupportData& support) {
   });
   all.items = kept;
   support.items = kept;
+  if (index != nullptr) std::copy_n(support.words.data(), word_count(g), index);
 }
 
 void emit(const Geometry& g, const std::uint64_t* words, std::uint64_t items, const std::byte* values,

@@ -47,7 +47,7 @@ std::vector<std::uint64_t> first_ranks(const Run& run, const std::uint64_t* word
   return ranks;
 }
 
-void scan(const Run& run, const std::byte* x, SupportData& support) {
+void scan(const Run& run, const std::byte* x, SupportData& support, std::uint64_t* index) {
   const Geometry& g = run.g;
   const std::size_t count = word_count(g);
   support.words.resize(row_count(g) * kBloomRowWords);
@@ -60,7 +60,7 @@ void scan(const Run& run, const std::byte* x, SupportData& support) {
     segment.first_word = part.first;
     segment.end_word = part.end;
     segment.storage.resize(0);
-    segment.items = scan_words(g, x, part.first, part.end, support.words.data(), segment.storage);
+    segment.items = scan_words(g, x, part.first, part.end, support.words.data(), index, segment.storage);
     segment.values = segment.storage.data();
   });
   support.items = 0;
@@ -358,7 +358,9 @@ Peeled peel(const Run& run, const std::uint64_t* words, const std::byte* payload
 
 class CpuEngine final : public Engine {
  public:
-  void scan(const Run& run, const std::byte* x, SupportData& support) const override { cpu::scan(run, x, support); }
+  void scan(const Run& run, const std::byte* x, SupportData& support, std::uint64_t* index) const override {
+    cpu::scan(run, x, support, index);
+  }
   void expand(const Run& run, const std::uint64_t* words, const std::byte* values, std::byte* x) const override {
     cpu::expand(run, words, values, x);
   }

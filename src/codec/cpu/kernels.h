@@ -19,10 +19,10 @@ namespace peel::detail::cpu {
 inline constexpr std::size_t kTileStreams = 16;
 inline constexpr std::size_t kTileBytes = kTileStreams * 4096;
 
-// Reads items [first_word * 64, end_word * 64) of x, writes their bitmap to words[first_word ...] and appends the values
-// of non-zero items to `values`. Returns how many items there are.
+// Reads items [first_word * 64, end_word * 64) of x, writes their bitmap to words[first_word ...], and to copy[...] if
+// that is not null, and appends the values of non-zero items to `values`. Returns how many items there are.
 std::uint64_t scan_words(const Geometry& g, const std::byte* x, std::uint64_t first_word, std::uint64_t end_word,
-                         std::uint64_t* words, Buffer<std::byte>& values);
+                         std::uint64_t* words, std::uint64_t* copy, Buffer<std::byte>& values);
 
 // Writes the elements of items [first_word * 64, end_word * 64); `values` starts with the first of them.
 void expand_words(const Geometry& g, const std::uint64_t* words, std::uint64_t first_word, std::uint64_t end_word,

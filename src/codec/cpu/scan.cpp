@@ -146,7 +146,7 @@ Leave choose_leave(std::uint64_t elements, std::size_t chunks) {
 
 template <typename TU>
 std::uint64_t scan_typed(const Geometry& g, const TU* x, std::uint64_t first_word, std::uint64_t end_word,
-                         std::uint64_t* words, Buffer<std::byte>& values) {
+                         std::uint64_t* words, std::uint64_t* copy, Buffer<std::byte>& values) {
   constexpr std::size_t kTile = kTileBytes / sizeof(TU);
   const ZeroTest zero = zero_test(g);
   const auto mask = static_cast<TU>(zero.mask);
@@ -161,7 +161,7 @@ std::uint64_t scan_typed(const Geometry& g, const TU* x, std::uint64_t first_wor
   std::uint64_t items = 0;
   std::uint64_t used = 0;  // elements in `values`, the pending ones included
   std::size_t turn = 0;
-  std::fill(words + first_word, words + end_word, 0);
+  if (g.grain_log2 != 0) std::fill(words + first_word, words + end_word, 0);  // else every word is written
 
   for (std::uint64_t position = first_word << (6 + g.grain_log2); position < end; position += kTile, turn ^= 1) {
     const std::uint64_t count = std::min<std::uint64_t>(kTile, end - position);
@@ -180,6 +180,7 @@ std::uint64_t scan_typed(const Geometry& g, const TU* x, std::uint64_t first_wor
     std::uint64_t* here = masks.data() + turn * (kTile / 64);
     scan_tile(p, span / 64, mask, threshold, here, pending);
     const std::uint64_t found = widen_masks(g.grain_log2, here, span / 64, position >> g.grain_log2, words);
+    if (copy != nullptr && g.grain_log2 == 0) std::memcpy(copy + position / 64, here, span / 8);  // out of L1
     const std::uint64_t elements = found << g.grain_log2;
     values.reserve((used + elements + 64) * sizeof(TU));
     values.resize((used + elements) * sizeof(TU));
@@ -187,26 +188,31 @@ std::uint64_t scan_typed(const Geometry& g, const TU* x, std::uint64_t first_wor
     used += elements;
     items += found;
   }
+  if (copy != nullptr && g.grain_log2 != 0) std::copy(words + first_word, words + end_word, copy + first_word);
   scan_tile(static_cast<const TU*>(nullptr), 0, mask, threshold, masks.data(), pending);
   return items;
 }
 
 std::uint64_t ScanWords(const Geometry& g, const std::byte* x, std::uint64_t first_word, std::uint64_t end_word,
-                        std::uint64_t* words, Buffer<std::byte>& values) {
+                        std::uint64_t* words, std::uint64_t* copy, Buffer<std::byte>& values) {
   switch (size_of(g.type)) {
-    case 1: return scan_typed(g, reinterpret_cast<const std::uint8_t*>(x), first_word, end_word, words, values);
-    case 2: return scan_typed(g, reinterpret_cast<const std::uint16_t*>(x), first_word, end_word, words, values);
-    case 4: return scan_typed(g, reinterpret_cast<const std::uint32_t*>(x), first_word, end_word, words, values);
-    default: return scan_typed(g, reinterpret_cast<const std::uint64_t*>(x), first_word, end_word, words, values);
+    case 1: return scan_typed(g, reinterpret_cast<const std::uint8_t*>(x), first_word, end_word, words, copy, values);
+    case 2: return scan_typed(g, reinterpret_cast<const std::uint16_t*>(x), first_word, end_word, words, copy, values);
+    case 4: return scan_typed(g, reinterpret_cast<const std::uint32_t*>(x), first_word, end_word, words, copy, values);
+    default: return scan_typed(g, reinterpret_cast<const std::uint64_t*>(x), first_word, end_word, words, copy, values);
   }
 }
 
 WordCount CountWords(const std::uint64_t* own, const std::uint64_t* words, std::size_t count) {
   std::uint64_t bits = 0;
   std::uint64_t outside = 0;
-  for (std::size_t i = 0; i < count; ++i) bits += static_cast<std::uint64_t>(std::popcount(words[i]));
-  if (own != nullptr) {
-    for (std::size_t i = 0; i < count; ++i) outside |= own[i] & ~words[i];
+  if (own == nullptr) {
+    for (std::size_t i = 0; i < count; ++i) bits += static_cast<std::uint64_t>(std::popcount(words[i]));
+    return {bits, true};
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    bits += static_cast<std::uint64_t>(std::popcount(words[i]));
+    outside |= own[i] & ~words[i];
   }
   return {bits, outside == 0};
 }
@@ -221,8 +227,8 @@ HWY_EXPORT(ScanWords);
 HWY_EXPORT(CountWords);
 
 std::uint64_t scan_words(const Geometry& g, const std::byte* x, std::uint64_t first_word, std::uint64_t end_word,
-                         std::uint64_t* words, Buffer<std::byte>& values) {
-  return HWY_DYNAMIC_DISPATCH(ScanWords)(g, x, first_word, end_word, words, values);
+                         std::uint64_t* words, std::uint64_t* copy, Buffer<std::byte>& values) {
+  return HWY_DYNAMIC_DISPATCH(ScanWords)(g, x, first_word, end_word, words, copy, values);
 }
 
 WordCount count_words(const std::uint64_t* own, const std::uint64_t* words, std::size_t count) {

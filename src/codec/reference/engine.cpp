@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 
 #include "codec/reference/reference.h"
@@ -8,8 +9,9 @@ namespace {
 
 class ReferenceEngine final : public Engine {
  public:
-  void scan(const Run& run, const std::byte* x, SupportData& support) const override {
+  void scan(const Run& run, const std::byte* x, SupportData& support, std::uint64_t* index) const override {
     reference::scan(run.g, x, support);
+    if (index != nullptr) std::copy_n(support.words.data(), word_count(run.g), index);
   }
   void expand(const Run& run, const std::uint64_t* words, const std::byte* values, std::byte* x) const override {
     reference::expand(run.g, words, values, x);
