@@ -8,13 +8,15 @@
 // Cells of a visit are found 16 at a time and taken in increasing order, without a branch on any degree. A queue of
 // candidates would look at fewer words, but pays a misprediction for most items.
 //
-// With a grain above 1 the words are peeled first and yield a sequence of items; the vectors of values then follow that
-// sequence, in slices of at most a cache line, so that the cells of a slice stay in L2.
+// With a grain above 1 a block's vectors do not fit in cache, so they are pulled instead of pushed: a cell is the sum of
+// its members' vectors, written once, and an item is its lonely cell less that cell's other members, which were taken
+// before. Adding every item to three cells, and taking it out of them again, moves twice the bytes.
 #include "codec/cpu/sketch_kernels.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/cpu/sketch_block.cpp"
@@ -73,9 +75,9 @@ class Carver {
   std::size_t size_ = 0;
 };
 
-// Lanes of a slice: a cache line of cells, or the whole grain if that is less.
+// Lanes handled at a time: a cache line of cells, or the whole grain if that is less.
 template <typename Cell>
-HWY_INLINE std::uint32_t slice_lanes(const Geometry& g) {
+HWY_INLINE std::uint32_t step_lanes(const Geometry& g) {
   return std::min<std::uint32_t>(g.grain, 64 / sizeof(Cell));
 }
 
@@ -100,26 +102,6 @@ void add_single(std::uint32_t count, const Triple* HWY_RESTRICT triples, const C
   }
 }
 
-template <typename Cell, std::uint32_t kSubtable>
-HWY_INLINE void add_lanes(Triple t, const Cell* HWY_RESTRICT value, std::uint32_t lanes, Cell* HWY_RESTRICT cells) {
-  Cell* HWY_RESTRICT cell = cells + std::size_t{cell_at<kSubtable>(t)} * lanes;
-  for (std::uint32_t lane = 0; lane < lanes; ++lane) cell[lane] += signed_at<Cell, kSubtable>(t, value[lane]);
-}
-
-// One slice of all items: lanes [first, first + kLanes) of every item.
-template <typename Cell, std::uint32_t kLanes>
-void add_slice(const Geometry& g, const BlockItems& items, const Triple* HWY_RESTRICT triples, std::uint32_t first,
-               Cell* HWY_RESTRICT cells) {
-  constexpr std::uint32_t kAhead = 8;
-  for (std::uint32_t i = 0; i < items.count; ++i) {
-    if (i + kAhead < items.count) hwy::Prefetch(source_lanes<Cell>(g, items, i + kAhead) + first);
-    const Cell* HWY_RESTRICT value = source_lanes<Cell>(g, items, i) + first;
-    add_lanes<Cell, 0>(triples[i], value, kLanes, cells);
-    add_lanes<Cell, 1>(triples[i], value, kLanes, cells);
-    add_lanes<Cell, 2>(triples[i], value, kLanes, cells);
-  }
-}
-
 // visit(std::integral_constant<lanes>) for a power of two from 2 to 16.
 template <typename Visitor>
 HWY_INLINE decltype(auto) with_lanes(std::uint32_t lanes, Visitor&& visit) {
@@ -131,32 +113,87 @@ HWY_INLINE decltype(auto) with_lanes(std::uint32_t lanes, Visitor&& visit) {
   }
 }
 
+// Who is in each cell: members of cell c are entries[ends[c - 1] .. ends[c]), in item order.
+struct Members {
+  std::uint32_t* ends;
+  std::uint32_t* entries;  // item, and its sign in the top bit
+
+  [[nodiscard]] HWY_INLINE std::uint32_t begin(std::size_t c) const { return c == 0 ? 0 : ends[c - 1]; }
+};
+constexpr std::uint32_t kNegative = 0x80000000u;
+
+void find_members(std::size_t count, std::uint32_t items, const Triple* HWY_RESTRICT triples, const Members& members) {
+  std::uint32_t* HWY_RESTRICT at = members.ends;
+  std::memset(at, 0, count * sizeof(std::uint32_t));
+  for (std::uint32_t i = 0; i < items; ++i) {
+    const Triple t = triples[i];
+    ++at[cell_at<0>(t)];
+    ++at[cell_at<1>(t)];
+    ++at[cell_at<2>(t)];
+  }
+  std::uint32_t next = 0;
+  for (std::size_t c = 0; c < count; ++c) next += std::exchange(at[c], next);
+  // Each cell's cursor moves from its first entry to its end.
+  for (std::uint32_t i = 0; i < items; ++i) {
+    const Triple t = triples[i];
+    const auto signs = static_cast<std::uint32_t>(t >> 48);
+    members.entries[at[cell_at<0>(t)]++] = i | (signs & 1) << 31;
+    members.entries[at[cell_at<1>(t)]++] = i | (signs & 2) << 30;
+    members.entries[at[cell_at<2>(t)]++] = i | (signs & 4) << 29;
+  }
+}
+
+template <typename Cell>
+HWY_INLINE void fetch_lanes(const Cell* lanes, std::uint32_t grain) {
+  for (std::uint32_t lane = 0; lane < grain; lane += 64 / sizeof(Cell)) hwy::Prefetch(lanes + lane);
+}
+
+// Every cell of the block from its members.
+template <typename Cell, std::uint32_t kLanes>
+void add_vectors(const Geometry& g, const BlockItems& items, const Members& members, std::size_t count,
+                 Cell* HWY_RESTRICT cells) {
+  constexpr std::uint32_t kAhead = 16;  // members
+  const std::uint32_t total = count == 0 ? 0 : members.ends[count - 1];
+  for (std::size_t c = 0; c < count; ++c) {
+    const std::uint32_t begin = members.begin(c);
+    const std::uint32_t end = members.ends[c];
+    for (std::uint32_t m = begin; m < end; ++m) {
+      if (m + kAhead < total) fetch_lanes(source_lanes<Cell>(g, items, members.entries[m + kAhead] & ~kNegative), g.grain);
+    }
+    Cell* HWY_RESTRICT cell = cells + c * g.grain;
+    for (std::uint32_t first = 0; first < g.grain; first += kLanes) {
+      HWY_ALIGN Cell sum[kLanes] = {};
+      for (std::uint32_t m = begin; m < end; ++m) {
+        const std::uint32_t entry = members.entries[m];
+        const Cell* HWY_RESTRICT value = source_lanes<Cell>(g, items, entry & ~kNegative) + first;
+        for (std::uint32_t lane = 0; lane < kLanes; ++lane) sum[lane] += with_sign(value[lane], entry >> 31, 0);
+      }
+      std::memcpy(cell + first, sum, sizeof sum);
+    }
+  }
+}
+
 template <typename Cell>
 bool sketch_typed(const Geometry& g, const BlockItems& items, Cell* cells, Buffer<std::byte>& scratch) {
   const std::size_t count = std::size_t{kSubtables} * g.subtable;
-  const std::uint32_t lanes = slice_lanes<Cell>(g);
   Carver carver(scratch);
   const std::size_t triples_at = carver.plan<Triple>(items.count);
   const std::size_t values_at = carver.plan<Cell>(g.grain == 1 ? items.count : 0);
-  const std::size_t slice_at = carver.plan<Cell>(lanes == g.grain ? 0 : count * lanes);
+  const std::size_t ends_at = carver.plan<std::uint32_t>(g.grain == 1 ? 0 : count);
+  const std::size_t entries_at = carver.plan<std::uint32_t>(g.grain == 1 ? 0 : std::size_t{kSubtables} * items.count);
   carver.allocate();
   auto* triples = carver.at<Triple>(triples_at);
   hash_block(g, items, triples);
   if (g.grain == 1) {
+    std::memset(static_cast<void*>(cells), 0, count * sizeof(Cell));
     auto* values = carver.at<Cell>(values_at);
     const bool fits = to_cells(g, items.dealt, items.count, reinterpret_cast<std::byte*>(values));
-    std::memset(static_cast<void*>(cells), 0, count * sizeof(Cell));
     add_single(items.count, triples, values, cells);
     return fits;
   }
-  Cell* slice = lanes == g.grain ? cells : carver.at<Cell>(slice_at);
-  for (std::uint32_t first = 0; first < g.grain; first += lanes) {
-    std::memset(static_cast<void*>(slice), 0, count * lanes * sizeof(Cell));
-    with_lanes(lanes, [&](auto n) HWY_ATTR { add_slice<Cell, n()>(g, items, triples, first, slice); });
-    for (std::size_t c = 0; lanes != g.grain && c < count; ++c) {
-      std::memcpy(cells + c * g.grain + first, slice + c * lanes, lanes * sizeof(Cell));
-    }
-  }
+  const Members members{carver.at<std::uint32_t>(ends_at), carver.at<std::uint32_t>(entries_at)};
+  find_members(count, items.count, triples, members);
+  with_lanes(step_lanes<Cell>(g), [&](auto n) HWY_ATTR { add_vectors<Cell, n()>(g, items, members, count, cells); });
   return true;
 }
 
@@ -284,20 +321,6 @@ HWY_INLINE Progress peel_structure(const Structure<AnySlot>& s, Take&& take) {
 
 // Cells that no item is left in must be zero; float cells never quite are.
 template <typename Cell>
-bool is_clean(const WordSlot* HWY_RESTRICT slots, const Cell* HWY_RESTRICT cells, std::size_t count,
-              std::uint32_t lanes) {
-  if constexpr (std::is_same_v<Cell, float>) {
-    return true;
-  } else {
-    Cell rest = 0;
-    for (std::size_t c = 0; c < count; ++c) {
-      const Cell empty = slots[c].word == 0 ? ~Cell{0} : Cell{0};
-      for (std::uint32_t lane = 0; lane < lanes; ++lane) rest |= cells[c * lanes + lane] & empty;
-    }
-    return rest == 0;
-  }
-}
-template <typename Cell>
 bool is_clean(const Slot<Cell>* HWY_RESTRICT slots, std::size_t count) {
   if constexpr (std::is_same_v<Cell, float>) {
     return true;
@@ -326,31 +349,94 @@ Cell estimate(Triple t, Read&& cell) {
 // A taken item: subtable it was alone in, and its number.
 using Step = std::uint32_t;
 
-// Follows the steps for one slice: each item's lanes leave its cells.
+// The vectors of a block while it is peeled: cells as they came, and values of the items taken so far.
+template <typename Cell>
+struct Vectors {
+  const Geometry& g;
+  const BlockItems& items;
+  const Members& members;
+  const Triple* triples;
+  const Cell* cells;
+
+  [[nodiscard]] HWY_INLINE Cell* value(std::uint32_t item) const {
+    return reinterpret_cast<Cell*>(items.to) + (items.sources[item] << g.grain_log2);
+  }
+
+  // Lanes of a cell less its taken members, but for `except`.
+  template <std::uint32_t kLanes>
+  HWY_INLINE void rest(std::size_t c, std::uint32_t except, std::uint32_t first, Cell* HWY_RESTRICT lanes) const {
+    std::memcpy(lanes, cells + c * g.grain + first, kLanes * sizeof(Cell));
+    for (std::uint32_t m = members.begin(c); m < members.ends[c]; ++m) {
+      const std::uint32_t entry = members.entries[m];
+      const std::uint32_t item = entry & ~kNegative;
+      if (item == except || (triples[item] & kTaken) == 0) continue;
+      const Cell* HWY_RESTRICT other = value(item) + first;
+      for (std::uint32_t lane = 0; lane < kLanes; ++lane) lanes[lane] -= with_sign(other[lane], entry >> 31, 0);
+    }
+  }
+};
+constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+
+HWY_INLINE std::uint32_t step_cell(Step step, Triple t) {
+  return static_cast<std::uint16_t>(t >> (16 * (step & 3)));
+}
+
+// Takes the items of all steps, in order: each is what is left in its lonely cell. Marks them taken as it goes.
 template <typename Cell, std::uint32_t kLanes>
-void follow_steps(const Geometry& g, const BlockItems& items, const Triple* HWY_RESTRICT triples,
-                  const Step* HWY_RESTRICT steps, std::uint32_t count, std::uint32_t first, Cell* HWY_RESTRICT cells) {
-  auto* out = reinterpret_cast<Cell*>(items.to) + first;
+void follow_steps(const Vectors<Cell>& v, const Step* HWY_RESTRICT steps, std::uint32_t count, Triple* triples) {
+  constexpr std::uint32_t kAhead = 8;
   for (std::uint32_t k = 0; k < count; ++k) {
+    if (k + kAhead < count) {
+      const Step later = steps[k + kAhead];
+      const std::uint32_t c = step_cell(later, triples[later >> 2]);
+      fetch_lanes(v.cells + std::size_t{c} * v.g.grain, v.g.grain);
+      for (std::uint32_t m = v.members.begin(c); m < v.members.ends[c]; ++m) {
+        fetch_lanes(v.value(v.members.entries[m] & ~kNegative), v.g.grain);
+      }
+    }
     const std::uint32_t item = steps[k] >> 2;
     const Triple t = triples[item];
-    Cell* HWY_RESTRICT value = out + (items.sources[item] << g.grain_log2);
-    const auto leave = [&](auto here) HWY_ATTR {
-      constexpr std::uint32_t kHere = here();
-      Cell* HWY_RESTRICT cell = cells + std::size_t{cell_at<kHere>(t)} * kLanes;
-      Cell* HWY_RESTRICT a = cells + std::size_t{cell_at<(kHere + 1) % 3>(t)} * kLanes;
-      Cell* HWY_RESTRICT b = cells + std::size_t{cell_at<(kHere + 2) % 3>(t)} * kLanes;
-      for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
-        value[lane] = signed_at<Cell, kHere>(t, cell[lane]);
-        a[lane] -= signed_at<Cell, (kHere + 1) % 3>(t, value[lane]);
-        b[lane] -= signed_at<Cell, (kHere + 2) % 3>(t, value[lane]);
-        cell[lane] = 0;
+    const std::uint32_t sign = static_cast<std::uint32_t>(t >> (48 + (steps[k] & 3))) & 1;
+    Cell* HWY_RESTRICT out = v.value(item);
+    for (std::uint32_t first = 0; first < v.g.grain; first += kLanes) {
+      HWY_ALIGN Cell lanes[kLanes];
+      v.template rest<kLanes>(step_cell(steps[k], t), item, first, lanes);
+      for (std::uint32_t lane = 0; lane < kLanes; ++lane) out[first + lane] = with_sign(lanes[lane], sign, 0);
+    }
+    triples[item] = t | kTaken;
+  }
+}
+
+// Whether nothing is left in cells whose members were all taken. Cells that an item was taken from are, by definition.
+template <typename Cell, std::uint32_t kLanes>
+bool vectors_clean(const Vectors<Cell>& v, const WordSlot* slots, const std::uint8_t* sources, std::size_t count) {
+  if constexpr (std::is_same_v<Cell, float>) {
+    return true;
+  } else {
+    Cell rest = 0;
+    for (std::size_t c = 0; c < count; ++c) {
+      if (slots[c].word != 0 || sources[c]) continue;
+      for (std::uint32_t first = 0; first < v.g.grain; first += kLanes) {
+        HWY_ALIGN Cell lanes[kLanes];
+        v.template rest<kLanes>(c, kNobody, first, lanes);
+        for (std::uint32_t lane = 0; lane < kLanes; ++lane) rest |= lanes[lane];
       }
-    };
-    switch (steps[k] & 3) {
-      case 0: leave(std::integral_constant<std::uint32_t, 0>{}); break;
-      case 1: leave(std::integral_constant<std::uint32_t, 1>{}); break;
-      default: leave(std::integral_constant<std::uint32_t, 2>{}); break;
+    }
+    return rest == 0;
+  }
+}
+
+// What lost items decode to: estimates, or zero.
+template <typename Cell>
+void fill_lost(const Vectors<Cell>& v, bool estimated) {
+  for (std::uint32_t i = 0; i < v.items.count; ++i) {
+    if ((v.triples[i] & kTaken) != 0) continue;
+    for (std::uint32_t lane = 0; lane < v.g.grain; ++lane) {
+      v.value(i)[lane] = !estimated ? Cell{} : estimate<Cell>(v.triples[i], [&](std::uint32_t c) {
+        Cell left;
+        v.template rest<1>(c, kNobody, lane, &left);
+        return left;
+      });
     }
   }
 }
@@ -430,52 +516,46 @@ BlockPeeled peel_single(const Geometry& g, const BlockItems& items, const Cell* 
   return {progress.rounds, is_clean(slots, count)};
 }
 
-// Larger grains: the words first, then the values in slices.
+// Larger grains: the words first, then the vectors in the order that came out.
 template <typename Cell>
 BlockPeeled peel_vectors(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimated,
                          Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
   const std::size_t count = std::size_t{kSubtables} * g.subtable;
-  const std::uint32_t lanes = slice_lanes<Cell>(g);
   Carver carver(scratch);
   const std::size_t triples_at = carver.plan<Triple>(items.count);
   const std::size_t slots_at = carver.plan<WordSlot>(count);
   const std::size_t lonely_at = carver.plan<std::uint32_t>(g.subtable);
   const std::size_t steps_at = carver.plan<Step>(items.count);
-  const std::size_t slice_at = carver.plan<Cell>(count * lanes);
+  const std::size_t sources_at = carver.plan<std::uint8_t>(count);
+  const std::size_t ends_at = carver.plan<std::uint32_t>(count);
+  const std::size_t entries_at = carver.plan<std::uint32_t>(std::size_t{kSubtables} * items.count);
   carver.allocate();
   auto* triples = carver.at<Triple>(triples_at);
   auto* slots = carver.at<WordSlot>(slots_at);
   auto* steps = carver.at<Step>(steps_at);
-  auto* slice = carver.at<Cell>(slice_at);
+  auto* sources = carver.at<std::uint8_t>(sources_at);
+  const Members members{carver.at<std::uint32_t>(ends_at), carver.at<std::uint32_t>(entries_at)};
   hash_block(g, items, triples);
+  find_members(count, items.count, triples, members);
   std::memset(slots, 0, count * sizeof(WordSlot));
+  std::memset(sources, 0, count);
   const auto structure = enter_block(g, items, triples, slots, carver.at<std::uint32_t>(lonely_at));
   std::uint32_t sequence = 0;
   const Progress progress = peel_structure(structure, [&](auto here, std::uint32_t item, Triple t) HWY_ATTR {
     steps[sequence++] = item << 2 | here();
-    triples[item] = t | kTaken;
+    sources[cell_at<here()>(t)] = 1;
   });
 
+  const Vectors<Cell> vectors{g, items, members, triples, cells};
   BlockPeeled result{progress.rounds, true};
-  for (std::uint32_t first = 0; first < g.grain; first += lanes) {
-    for (std::size_t c = 0; c < count; ++c) {
-      std::memcpy(slice + c * lanes, cells + c * g.grain + first, lanes * sizeof(Cell));
-    }
-    with_lanes(lanes, [&](auto n) HWY_ATTR {
-      follow_steps<Cell, n()>(g, items, triples, steps, sequence, first, slice);
-    });
-    result.clean = result.clean && is_clean(slots, slice, count, lanes);
-    auto* out = reinterpret_cast<Cell*>(items.to) + first;
-    for (std::uint32_t i = 0; progress.taken < items.count && i < items.count; ++i) {
-      if ((triples[i] & kTaken) != 0) continue;
-      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-        out[(items.sources[i] << g.grain_log2) + lane] =
-            estimated ? estimate<Cell>(triples[i], [&](std::uint32_t c) { return slice[std::size_t{c} * lanes + lane]; })
-                      : Cell{};
-      }
-    }
+  with_lanes(step_lanes<Cell>(g), [&](auto n) HWY_ATTR {
+    follow_steps<Cell, n()>(vectors, steps, sequence, triples);
+    result.clean = vectors_clean<Cell, n()>(vectors, slots, sources, count);
+  });
+  if (progress.taken < items.count) {
+    fill_lost(vectors, estimated);
+    list_lost(g, items, triples, lost);
   }
-  if (progress.taken < items.count) list_lost(g, items, triples, lost);
   return result;
 }
 
