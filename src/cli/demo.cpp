@@ -53,7 +53,7 @@ Row dense_row(const Gradients& gradients) {
 }
 
 Row codec_row(const Gradients& gradients, Codec codec, unsigned threads) {
-  const Measurement m = measure(gradients, {.codec = codec, .threads = threads, .repeat = 3});
+  const Measurement m = measure(gradients, {.codec = codec, .threads = threads, .repeat = 1});
   return {.codec = std::string(name(codec)),
           .index = std::string(name(m.plan.index())),
           .grain = fmt::format("{}", m.plan.grain()),

@@ -11,8 +11,8 @@ namespace peel::cli {
 namespace {
 
 constexpr std::string_view kRow =
-    "{:<12} {:>9} {:>7} {:<15} {:<6} {:>8} {:>3} {:>3} {:>8} {:>7} {:>7} {:>9} {:>9} "
-    "{:>9} {:>6} {:>6} {:>8} {:>6}\n";
+    "{:<12} {:>11} {:>7} {:<15} {:<6} {:>8} {:>3} {:>3} {:>7} {:>6} {:>6} {:>8} {:>8} "
+    "{:>8} {:>6} {:>6} {:>8} {:>6}\n";
 
 std::string short_count(std::uint64_t count) {
   return std::has_single_bit(count) ? fmt::format("2^{}", std::countr_zero(count)) : show_count(count);
