@@ -234,20 +234,20 @@ std::uint32_t find_lonely(const AnySlot* HWY_RESTRICT slots, std::uint32_t count
   std::uint32_t found = 0;
   std::uint32_t i = 0;
   if constexpr (sizeof(AnySlot) <= 8) {
-    using Lane = std::conditional_t<sizeof(AnySlot) == 4, std::uint32_t, std::uint64_t>;
-    const hn::ScalableTag<Lane> d;
-    const hn::Rebind<std::uint32_t, decltype(d)> dn;
-    const auto lanes = static_cast<std::uint32_t>(hn::Lanes(d));
-    const auto degree = hn::Set(d, Lane{0xFFFF});
-    const auto one = hn::Set(d, Lane{1});
-    const auto step = hn::Set(dn, lanes);
-    auto numbers = hn::Iota(dn, first);  // built once: some versions assemble it lane by lane in memory
+    // Lanes of 32 bits: all are words, or every other one, and then the cells between are masked to zero.
+    constexpr std::uint32_t kApart = sizeof(AnySlot) / 4;
+    const hn::ScalableTag<std::uint32_t> d;
+    const auto lanes = static_cast<std::uint32_t>(hn::Lanes(d)) / kApart;
+    const auto order = hn::Iota(d, 0);  // built once: some versions assemble it lane by lane in memory
+    const auto is_word = hn::Eq(hn::And(order, hn::Set(d, kApart - 1)), hn::Zero(d));
+    const auto degree = hn::IfThenElseZero(is_word, hn::Set(d, 0xFFFFu));
+    const auto one = hn::Set(d, 1u);
+    const auto step = hn::Set(d, lanes);
+    auto numbers = hn::Add(hn::Set(d, first), hn::ShiftRight<kApart - 1>(order));
     for (; i + lanes <= count; i += lanes) {
-      const auto v = hn::LoadU(d, reinterpret_cast<const Lane*>(slots + i));
+      const auto v = hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(slots + i));
       const auto m = hn::Eq(hn::And(v, degree), one);
-      std::uint8_t bits[8] = {};
-      hn::StoreMaskBits(d, m, bits);
-      hn::StoreU(hn::Compress(numbers, hn::LoadMaskBits(dn, bits)), dn, lonely + found);
+      hn::StoreU(hn::Compress(numbers, m), d, lonely + found);
       found += static_cast<std::uint32_t>(hn::CountTrue(d, m));
       numbers = hn::Add(numbers, step);
     }
