@@ -1,5 +1,5 @@
-// The Bloom index with vectors: a row is one cache line, so a probe is an aligned load, a permutation and rotation of its
-// eight words, and an AND or OR (codec/reference/bloom.cpp has the format). 512 items are tested with k lines.
+// The Bloom index with vectors: a row is one cache line, so a probe is an aligned load, a permutation and rotation of
+// its eight words, and an AND or OR (codec/reference/bloom.cpp has the format). 512 items are tested with k lines.
 #include "codec/cpu/kernels.h"
 
 #include <bit>
@@ -18,7 +18,8 @@ namespace peel::detail::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using Words = hn::CappedTag<std::uint64_t, kBloomRowWords>;
 
-// kXor[s][i] = i ^ s: how lanes move within a vector. The bits of `swap` above a vector's lanes choose which one to load.
+// kXor[s][i] = i ^ s: how lanes move within a vector. The bits of `swap` above a vector's lanes choose which one to
+// load.
 alignas(64) constexpr std::uint64_t kXor[8][8] = {
     {0, 1, 2, 3, 4, 5, 6, 7}, {1, 0, 3, 2, 5, 4, 7, 6}, {2, 3, 0, 1, 6, 7, 4, 5}, {3, 2, 1, 0, 7, 6, 5, 4},
     {4, 5, 6, 7, 0, 1, 2, 3}, {5, 4, 7, 6, 1, 0, 3, 2}, {6, 7, 4, 5, 2, 3, 0, 1}, {7, 6, 5, 4, 3, 2, 1, 0}};
@@ -57,7 +58,8 @@ void BloomInsert(const Geometry& g, const std::uint64_t* words, std::uint64_t fi
       if (probe.row < first_row || probe.row >= end_row) continue;
       std::uint64_t* HWY_RESTRICT row = rows + probe.row * kBloomRowWords;
       for (std::uint32_t i = 0; i < kBloomRowWords; i += static_cast<std::uint32_t>(hn::Lanes(d))) {
-        hn::Store(hn::Or(hn::Load(d, row + i), rotate(d, load_swapped(d, bits, i, probe.swap), probe.turn)), d, row + i);
+        hn::Store(hn::Or(hn::Load(d, row + i), rotate(d, load_swapped(d, bits, i, probe.swap), probe.turn)), d,
+                  row + i);
       }
     }
   }

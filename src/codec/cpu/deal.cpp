@@ -27,8 +27,8 @@ namespace peel::detail::cpu::HWY_NAMESPACE {
 
 constexpr std::uint64_t kChunkWords = 128;  // their positions stay in L1
 
-// plan/mapping.h's place_of for `count` positions after item `base`, in 32-bit arithmetic: the division by `blocks` is a
-// multiplication that is at most one too small.
+// plan/mapping.h's place_of for `count` positions after item `base`, in 32-bit arithmetic: the division by `blocks` is
+// a multiplication that is at most one too small.
 void places(const Geometry& g, std::uint64_t base, const std::uint32_t* HWY_RESTRICT positions, std::uint32_t count,
             std::uint32_t* HWY_RESTRICT blocks, std::uint32_t* HWY_RESTRICT locals) {
   const std::uint64_t group = base >> g.group_log2;
@@ -113,10 +113,14 @@ void Deal(const DealTask& t) {
   }
   if (t.values == nullptr) return deal_locals(t);
   switch (t.element_bytes) {
-    case 1: return deal_values<std::uint8_t>(t);
-    case 2: return deal_values<std::uint16_t>(t);
-    case 4: return deal_values<std::uint32_t>(t);
-    default: return deal_values<std::uint64_t>(t);
+    case 1:
+      return deal_values<std::uint8_t>(t);
+    case 2:
+      return deal_values<std::uint16_t>(t);
+    case 4:
+      return deal_values<std::uint32_t>(t);
+    default:
+      return deal_values<std::uint64_t>(t);
   }
 }
 
@@ -136,10 +140,14 @@ void collect_values(const CollectTask& t) {
 
 void Collect(const CollectTask& t) {
   switch (t.element_bytes) {
-    case 1: return collect_values<std::uint8_t>(t);
-    case 2: return collect_values<std::uint16_t>(t);
-    case 4: return collect_values<std::uint32_t>(t);
-    default: return collect_values<std::uint64_t>(t);
+    case 1:
+      return collect_values<std::uint8_t>(t);
+    case 2:
+      return collect_values<std::uint16_t>(t);
+    case 4:
+      return collect_values<std::uint32_t>(t);
+    default:
+      return collect_values<std::uint64_t>(t);
   }
 }
 

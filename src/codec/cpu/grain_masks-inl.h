@@ -17,7 +17,7 @@ namespace peel::detail::cpu::HWY_NAMESPACE {
 
 // Bits 0, g, 2g ... of 64, where g = 2^log2.
 HWY_INLINE std::uint64_t every(std::uint32_t log2) {
-  constexpr std::uint64_t kEvery[6] = {~std::uint64_t{0},      0x5555555555555555ull, 0x1111111111111111ull,
+  constexpr std::uint64_t kEvery[6] = {~std::uint64_t{0},     0x5555555555555555ull, 0x1111111111111111ull,
                                        0x0101010101010101ull, 0x0001000100010001ull, 0x0000000100000001ull};
   return kEvery[log2];
 }

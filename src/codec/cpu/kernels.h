@@ -35,6 +35,9 @@ struct WordCount {
 };
 WordCount count_words(const std::uint64_t* own, const std::uint64_t* words, std::size_t count);
 
+// The positions of the set bits of words[0 .. count); `out` has room for all bits and 64 more. Returns how many.
+std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out);
+
 // Probes of runs [first_run, end_run), as the reference does it; only rows [first_row, end_row) are written.
 void bloom_insert(const Geometry& g, const std::uint64_t* words, std::uint64_t first_row, std::uint64_t end_row,
                   std::uint64_t* rows);

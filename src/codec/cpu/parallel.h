@@ -10,8 +10,8 @@
 
 namespace peel::detail::cpu {
 
-// Calls task(i, thread) for every i below `tasks`, on up to `threads` threads, each i once; `thread` is below `threads`.
-// An exception comes out.
+// Calls task(i, thread) for every i below `tasks`, on up to `threads` threads, each i once; `thread` is below
+// `threads`. An exception comes out.
 template <typename Task>
 void parallel(unsigned threads, std::size_t tasks, Task&& task) {
 #if defined(_OPENMP)

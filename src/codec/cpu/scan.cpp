@@ -131,10 +131,14 @@ void scan_tile(const TU* HWY_RESTRICT p, std::size_t chunks, TU mask, TU thresho
 template <typename TU>
 void scan_tile(const TU* p, std::size_t chunks, TU mask, TU threshold, std::uint64_t* masks, Pending<TU>& pending) {
   switch (pending.leave) {
-    case Leave::none: return scan_tile<Leave::none>(p, chunks, mask, threshold, masks, pending);
-    case Leave::rare: return scan_tile<Leave::rare>(p, chunks, mask, threshold, masks, pending);
-    case Leave::few: return scan_tile<Leave::few>(p, chunks, mask, threshold, masks, pending);
-    case Leave::many: return scan_tile<Leave::many>(p, chunks, mask, threshold, masks, pending);
+    case Leave::none:
+      return scan_tile<Leave::none>(p, chunks, mask, threshold, masks, pending);
+    case Leave::rare:
+      return scan_tile<Leave::rare>(p, chunks, mask, threshold, masks, pending);
+    case Leave::few:
+      return scan_tile<Leave::few>(p, chunks, mask, threshold, masks, pending);
+    case Leave::many:
+      return scan_tile<Leave::many>(p, chunks, mask, threshold, masks, pending);
   }
 }
 
@@ -196,10 +200,14 @@ std::uint64_t scan_typed(const Geometry& g, const TU* x, std::uint64_t first_wor
 std::uint64_t ScanWords(const Geometry& g, const std::byte* x, std::uint64_t first_word, std::uint64_t end_word,
                         std::uint64_t* words, std::uint64_t* copy, Buffer<std::byte>& values) {
   switch (size_of(g.type)) {
-    case 1: return scan_typed(g, reinterpret_cast<const std::uint8_t*>(x), first_word, end_word, words, copy, values);
-    case 2: return scan_typed(g, reinterpret_cast<const std::uint16_t*>(x), first_word, end_word, words, copy, values);
-    case 4: return scan_typed(g, reinterpret_cast<const std::uint32_t*>(x), first_word, end_word, words, copy, values);
-    default: return scan_typed(g, reinterpret_cast<const std::uint64_t*>(x), first_word, end_word, words, copy, values);
+    case 1:
+      return scan_typed(g, reinterpret_cast<const std::uint8_t*>(x), first_word, end_word, words, copy, values);
+    case 2:
+      return scan_typed(g, reinterpret_cast<const std::uint16_t*>(x), first_word, end_word, words, copy, values);
+    case 4:
+      return scan_typed(g, reinterpret_cast<const std::uint32_t*>(x), first_word, end_word, words, copy, values);
+    default:
+      return scan_typed(g, reinterpret_cast<const std::uint64_t*>(x), first_word, end_word, words, copy, values);
   }
 }
 

@@ -42,9 +42,6 @@ struct CollectTask {
 };
 void collect(const CollectTask& task);
 
-// The positions of the set bits of words[0 .. count); `out` has room for all bits and 64 more. Returns how many.
-std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out);
-
 // One block's items: `count` local ids, and their values, dealt (grain 1) or by source.
 struct BlockItems {
   std::uint32_t block;
