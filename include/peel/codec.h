@@ -83,12 +83,12 @@ struct Recovery {
   std::uint64_t items = 0;  // in the union, with the false positives of a Bloom filter
   std::uint64_t recovered = 0;
   std::uint64_t lost = 0;
-  std::uint32_t rounds = 0;                   // of peeling, in the slowest block; 0 for packed
-  std::vector<std::uint64_t> lost_items;      // item numbers, increasing; only with DecodeOptions::list_lost
+  std::uint32_t rounds = 0;               // of peeling, in the slowest block; 0 for packed
+  std::vector<std::uint64_t> lost_items;  // item numbers, increasing; only with DecodeOptions::list_lost
 };
 
 struct DecodeOptions {
-  bool estimate = false;   // write the unbiased median estimate of items that do not peel (they still count as lost)
+  bool estimate = false;  // write the unbiased median estimate of items that do not peel (they still count as lost)
   bool list_lost = false;
   Execution execution = {};
 };

@@ -24,7 +24,7 @@ struct Geometry {
   Index index = Index::bitmap;
 
   // sketch
-  std::uint32_t group_log2 = 0;        // items of a group, dealt to one block together
+  std::uint32_t group_log2 = 0;  // items of a group, dealt to one block together
   std::uint32_t blocks = 0;
   std::uint32_t subtable = 0;          // cells of each of a block's three subtables
   std::uint32_t permutation_bits = 0;  // width of the permutation that spreads local ids

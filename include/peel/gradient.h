@@ -12,15 +12,40 @@
 namespace peel {
 
 namespace detail {
-template <typename T> struct ElementOf;
-template <> struct ElementOf<float> { static constexpr ElementType value = ElementType::float32; };
-template <> struct ElementOf<double> { static constexpr ElementType value = ElementType::float64; };
-template <> struct ElementOf<float16> { static constexpr ElementType value = ElementType::float16; };
-template <> struct ElementOf<bfloat16> { static constexpr ElementType value = ElementType::bfloat16; };
-template <> struct ElementOf<std::int8_t> { static constexpr ElementType value = ElementType::int8; };
-template <> struct ElementOf<std::int16_t> { static constexpr ElementType value = ElementType::int16; };
-template <> struct ElementOf<std::int32_t> { static constexpr ElementType value = ElementType::int32; };
-template <> struct ElementOf<std::int64_t> { static constexpr ElementType value = ElementType::int64; };
+template <typename T>
+struct ElementOf;
+template <>
+struct ElementOf<float> {
+  static constexpr ElementType value = ElementType::float32;
+};
+template <>
+struct ElementOf<double> {
+  static constexpr ElementType value = ElementType::float64;
+};
+template <>
+struct ElementOf<float16> {
+  static constexpr ElementType value = ElementType::float16;
+};
+template <>
+struct ElementOf<bfloat16> {
+  static constexpr ElementType value = ElementType::bfloat16;
+};
+template <>
+struct ElementOf<std::int8_t> {
+  static constexpr ElementType value = ElementType::int8;
+};
+template <>
+struct ElementOf<std::int16_t> {
+  static constexpr ElementType value = ElementType::int16;
+};
+template <>
+struct ElementOf<std::int32_t> {
+  static constexpr ElementType value = ElementType::int32;
+};
+template <>
+struct ElementOf<std::int64_t> {
+  static constexpr ElementType value = ElementType::int64;
+};
 }  // namespace detail
 
 // N elements to read.

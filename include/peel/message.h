@@ -20,8 +20,8 @@ class Message {
   Message() = default;
   explicit Message(const Plan& plan);  // an empty message: the sum of nothing
 
-  Buffer<std::uint64_t> index;   // bitmap, Bloom rows or coded list, then the flag word
-  Buffer<std::byte> payload;     // cells of plan.cells(), or of plan.type() where that is `native`
+  Buffer<std::uint64_t> index;  // bitmap, Bloom rows or coded list, then the flag word
+  Buffer<std::byte> payload;    // cells of plan.cells(), or of plan.type() where that is `native`
 
   [[nodiscard]] std::uint64_t flags() const noexcept { return index.size() == 0 ? 0 : index[index.size() - 1]; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return index.size() * sizeof(std::uint64_t) + payload.size(); }

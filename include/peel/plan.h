@@ -33,9 +33,9 @@ struct PlanOptions {
 
 class Plan {
  public:
-  static Plan make(const PlanOptions& options);                 // throws peel::Error
-  static Plan parse(std::span<const std::byte> descriptor);     // throws peel::Error
-  [[nodiscard]] std::vector<std::byte> serialise() const;       // kDescriptorBytes bytes, docs/format.md
+  static Plan make(const PlanOptions& options);              // throws peel::Error
+  static Plan parse(std::span<const std::byte> descriptor);  // throws peel::Error
+  [[nodiscard]] std::vector<std::byte> serialise() const;    // kDescriptorBytes bytes, docs/format.md
 
   static constexpr std::size_t kDescriptorBytes = 96;
 
@@ -50,15 +50,15 @@ class Plan {
   [[nodiscard]] std::int32_t scale() const noexcept;
   [[nodiscard]] std::uint64_t seed() const noexcept;
 
-  [[nodiscard]] std::uint64_t items() const noexcept;           // how many items the array has, zero or not
-  [[nodiscard]] std::uint64_t expected_items() const noexcept;  // with headroom
-  [[nodiscard]] std::uint64_t blocks() const noexcept;          // sketch; else 0
-  [[nodiscard]] std::uint64_t cells_per_block() const noexcept; // sketch; else 0
-  [[nodiscard]] std::size_t cell_bytes() const noexcept;        // one counter
-  [[nodiscard]] std::uint64_t index_words() const noexcept;     // with the flag word; an estimate for lists
+  [[nodiscard]] std::uint64_t items() const noexcept;            // how many items the array has, zero or not
+  [[nodiscard]] std::uint64_t expected_items() const noexcept;   // with headroom
+  [[nodiscard]] std::uint64_t blocks() const noexcept;           // sketch; else 0
+  [[nodiscard]] std::uint64_t cells_per_block() const noexcept;  // sketch; else 0
+  [[nodiscard]] std::size_t cell_bytes() const noexcept;         // one counter
+  [[nodiscard]] std::uint64_t index_words() const noexcept;      // with the flag word; an estimate for lists
 
   [[nodiscard]] std::uint64_t index_bytes() const noexcept;
-  [[nodiscard]] std::uint64_t payload_bytes() const noexcept;   // exact for sketch, expected for packed
+  [[nodiscard]] std::uint64_t payload_bytes() const noexcept;  // exact for sketch, expected for packed
   [[nodiscard]] std::uint64_t message_bytes() const noexcept { return index_bytes() + payload_bytes(); }
   [[nodiscard]] std::uint64_t dense_bytes() const noexcept;
   [[nodiscard]] std::uint64_t lower_bound_bytes() const noexcept;  // of the expected items, all their elements non-zero

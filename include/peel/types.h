@@ -8,7 +8,14 @@
 namespace peel {
 
 enum class ElementType : std::uint8_t {
-  float32 = 0, float64 = 1, float16 = 2, bfloat16 = 3, int8 = 4, int16 = 5, int32 = 6, int64 = 7,
+  float32 = 0,
+  float64 = 1,
+  float16 = 2,
+  bfloat16 = 3,
+  int8 = 4,
+  int16 = 5,
+  int32 = 6,
+  int64 = 7,
 };
 
 // How a value travels in the payload. `native`: in the element's own type, as a dense sum would add it.
@@ -22,8 +29,12 @@ enum class Codec : std::uint8_t { packed = 0, sketch = 1 };
 enum class Index : std::uint8_t { automatic = 0, bitmap = 1, bloom = 2, list = 3 };
 
 // A 16-bit float as it lies in memory; arithmetic on it is the caller's business.
-struct float16 { std::uint16_t bits; };
-struct bfloat16 { std::uint16_t bits; };
+struct float16 {
+  std::uint16_t bits;
+};
+struct bfloat16 {
+  std::uint16_t bits;
+};
 
 std::size_t size_of(ElementType type) noexcept;
 bool is_integer(ElementType type) noexcept;

@@ -122,9 +122,7 @@ class BitReader {
     if (zeros >> (63 - parameter) != 0) corrupt();
     return (zeros << parameter) | low;
   }
-  [[nodiscard]] bool at_end() const {
-    return bits_ - position_ < 64 && (position_ == bits_ || window() == 0);
-  }
+  [[nodiscard]] bool at_end() const { return bits_ - position_ < 64 && (position_ == bits_ || window() == 0); }
 
  private:
   std::uint64_t take_unary() {

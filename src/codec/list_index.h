@@ -16,8 +16,8 @@
 namespace peel::detail {
 
 // The coded list of the `items` set bits of a bitmap over `positions` positions.
-void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,
-                 Buffer<std::uint64_t>& list);
+void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std::uint64_t positions,
+                 std::uint64_t items, Buffer<std::uint64_t>& list);
 
 // The bitmap of a coded list. Throws peel::Error (corrupt_message) on anything that encode_list cannot have written.
 void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t* words);

@@ -43,12 +43,14 @@ struct Side {
 void check_payload(const Run& run, const detail::Engine& engine, const std::uint64_t* words, const Message& message,
                    std::size_t item_bytes) {
   if (engine.overlap(run, nullptr, words).items * item_bytes != message.payload.size()) {
-    throw Error(ErrorCode::corrupt_message, "The payload does not match its index; the message is damaged, or round two "
-                                            "of packed is missing.");
+    throw Error(ErrorCode::corrupt_message,
+                "The payload does not match its index; the message is damaged, or round two "
+                "of packed is missing.");
   }
 }
 
-void join_values(const Geometry& g, const std::uint64_t* words, Side a, Side b, std::size_t item_bytes, std::byte* out) {
+void join_values(const Geometry& g, const std::uint64_t* words, Side a, Side b, std::size_t item_bytes,
+                 std::byte* out) {
   for (std::uint64_t item = 0; item < g.items; ++item) {
     const std::uint64_t bit = std::uint64_t{1} << (item % 64);
     const std::uint64_t w = item / 64;

@@ -85,7 +85,8 @@ Parsed parse(std::span<const std::byte> bytes) {
   if (plan.index() == Index::list ? words < 2 : words != plan.index_words()) {
     corrupt("The index has another length than its plan says; the message is damaged.");
   }
-  if (plan.codec() == Codec::sketch ? payload != plan.payload_bytes() : payload % (plan.cell_bytes() * plan.grain()) != 0) {
+  if (plan.codec() == Codec::sketch ? payload != plan.payload_bytes()
+                                    : payload % (plan.cell_bytes() * plan.grain()) != 0) {
     corrupt("The payload has another length than its plan says; the message is damaged.");
   }
   parsed.message.index.resize(words);

@@ -22,17 +22,21 @@ bool empty_item(const Geometry& g, std::uint64_t item, const T* lanes, const Zer
   return true;
 }
 
-bool partial(const Geometry& g, std::uint64_t item) { return last_element(g, item) - first_element(g, item) != g.grain; }
+bool partial(const Geometry& g, std::uint64_t item) {
+  return last_element(g, item) - first_element(g, item) != g.grain;
+}
 
 void check_order(const Geometry& g, ConstSparse x) {
   std::uint64_t next = 0;
   for (const std::uint64_t item : x.items) {
     if (item < next) {
-      throw Error(ErrorCode::invalid_argument, "The item numbers of a sparse gradient must increase; sort them and add "
-                                               "up the values of items that occur twice.");
+      throw Error(ErrorCode::invalid_argument,
+                  "The item numbers of a sparse gradient must increase; sort them and add "
+                  "up the values of items that occur twice.");
     }
     if (item >= g.items) {
-      throw Error(ErrorCode::invalid_argument, "Item " + std::to_string(item) + " is past the end of the plan, which has " +
+      throw Error(ErrorCode::invalid_argument, "Item " + std::to_string(item) +
+                                                   " is past the end of the plan, which has " +
                                                    std::to_string(g.items) + " items.");
     }
     next = item + 1;

@@ -1,4 +1,5 @@
-// The mapping: element -> item -> group -> block -> cells. Normative, and one header for every backend, host and device.
+// The mapping: element -> item -> group -> block -> cells. Normative, and one header for every backend, host and
+// device.
 //
 //   element --(grain, phase)--> item --(group)--> group --(stripe, rotation)--> block and local id --(permutation)-->
 //   one cell in each of the block's three subtables, and three signs

@@ -34,9 +34,12 @@ constexpr std::uint32_t kDescriptorVersion = 1;
 std::size_t counter_bytes(CellType cells, ElementType type) {
   switch (cells) {
     case CellType::fixed32:
-    case CellType::float32: return 4;
-    case CellType::fixed64: return 8;
-    default: return size_of(type);
+    case CellType::float32:
+      return 4;
+    case CellType::fixed64:
+      return 8;
+    default:
+      return size_of(type);
   }
 }
 
@@ -170,7 +173,8 @@ Plan Plan::make(const PlanOptions& o) {
   check_shape(o.elements, o.grain, o.phase, o.workers);
   if (static_cast<unsigned>(o.codec) > 1) refuse("The codec is unknown; use packed or sketch.");
   if (static_cast<unsigned>(o.index) > 3) refuse("The index is unknown; use auto, bitmap, bloom or list.");
-  if (static_cast<unsigned>(o.cells) > 4) refuse("The cell type is unknown; use auto, native, fixed32, fixed64 or float32.");
+  if (static_cast<unsigned>(o.cells) > 4)
+    refuse("The cell type is unknown; use auto, native, fixed32, fixed64 or float32.");
   if (o.headroom_permille > 1'000'000) refuse("The headroom is in thousandths, at most 1,000,000.");
   if (o.payload_bytes != 0 && o.codec != Codec::sketch) {
     refuse("Only a sketch's payload can be fixed in size; a packed one follows its index.");
@@ -270,17 +274,18 @@ std::uint64_t Plan::seed() const noexcept { return geometry_.seed; }
 std::uint64_t Plan::items() const noexcept { return geometry_.items; }
 std::uint64_t Plan::expected_items() const noexcept { return geometry_.expected_items; }
 std::uint64_t Plan::blocks() const noexcept { return geometry_.blocks; }
-std::uint64_t Plan::cells_per_block() const noexcept {
-  return std::uint64_t{geometry_.subtable} * detail::kSubtables;
-}
+std::uint64_t Plan::cells_per_block() const noexcept { return std::uint64_t{geometry_.subtable} * detail::kSubtables; }
 std::size_t Plan::cell_bytes() const noexcept { return counter_bytes(geometry_.cells, geometry_.type); }
 
 std::uint64_t Plan::index_words() const noexcept {
   const Geometry& g = geometry_;
   switch (g.index) {
-    case Index::bloom: return g.bloom_rows * detail::kBloomRowWords + 1;
-    case Index::list: return divide_up(detail::expected_list_bits(g.items, g.expected_items), 64) + 1;
-    default: return divide_up(g.items, 64) + 1;
+    case Index::bloom:
+      return g.bloom_rows * detail::kBloomRowWords + 1;
+    case Index::list:
+      return divide_up(detail::expected_list_bits(g.items, g.expected_items), 64) + 1;
+    default:
+      return divide_up(g.items, 64) + 1;
   }
 }
 

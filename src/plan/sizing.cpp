@@ -1,7 +1,8 @@
-// Sizing a sketch. An item sits in three cells; n items in C cells peel when C > 1.2218 n, for large n. Three things ask
-// for more than that:
+// Sizing a sketch. An item sits in three cells; n items in C cells peel when C > 1.2218 n, for large n. Three things
+// ask for more than that:
 //
-// - Chance in one block: half of all blocks peel at 1.2218 n + 0.45 sqrt(n) cells, and that point varies with a standard
+// - Chance in one block: half of all blocks peel at 1.2218 n + 0.45 sqrt(n) cells, and that point varies with a
+// standard
 //   deviation of 0.72 sqrt(n) cells (simulated, 300 to 13,000 items).
 // - Uneven blocks: items reach blocks in groups, so n of a block varies like sqrt(n * group), less where the array is
 //   dense; each surplus item asks for 1.2218 cells.
@@ -26,7 +27,7 @@ namespace {
 
 // Items per block. Larger blocks need less slack; more than about 12 thousand cells no longer peel on-chip.
 constexpr std::uint64_t kBlockItems = 8192;
-constexpr std::uint64_t kBlockCells = 11520;    // what kBlockItems come to
+constexpr std::uint64_t kBlockCells = 11520;  // what kBlockItems come to
 
 constexpr std::uint64_t kMaxLocalIds = std::uint64_t{1} << 32;
 
@@ -40,8 +41,9 @@ std::uint64_t obstruction_floor(std::uint64_t items, std::uint64_t ids) {
   const Wide fourth = static_cast<Wide>(items) * items * items * items * 333;
   std::uint64_t c = 2;
   while (c < 1024 && static_cast<Wide>(c * c * c) * (c * c * c) < fourth) ++c;
-  const auto one_to_one = [&](std::uint64_t s) { return permutation_bits(ids, static_cast<std::uint32_t>(s)) < 32 ||
-                                                        static_cast<Wide>(s) * s * s >= kMaxLocalIds; };
+  const auto one_to_one = [&](std::uint64_t s) {
+    return permutation_bits(ids, static_cast<std::uint32_t>(s)) < 32 || static_cast<Wide>(s) * s * s >= kMaxLocalIds;
+  };
   while (!one_to_one(c) && static_cast<Wide>(c) * c * c < static_cast<Wide>(items) * items * 167) ++c;
   return c;
 }

@@ -1,7 +1,8 @@
-// The Bloom index in matrix form. 512 consecutive items are one run of bits; each of k probes ORs the whole run, turned,
-// into one 512-bit row, so that 512 items are tested with k row operations. The paper turns and tests item by item, and
-// an earlier design 32 items at a time; a row here is a cache line, so the k lines of a test are all it touches.
-// False positives are those of an ordinary filter with as many bits: rows and turns are independent between probes.
+// The Bloom index in matrix form. 512 consecutive items are one run of bits; each of k probes ORs the whole run,
+// turned, into one 512-bit row, so that 512 items are tested with k row operations. The paper turns and tests item by
+// item, and an earlier design 32 items at a time; a row here is a cache line, so the k lines of a test are all it
+// touches. False positives are those of an ordinary filter with as many bits: rows and turns are independent between
+// probes.
 #include <bit>
 #include <cstring>
 

@@ -4,10 +4,10 @@
 // added with a sign to one cell of each subtable (plan/mapping.h).
 //
 // Peeling, block by block: a cell that only one unrecovered item maps to holds that item's value. In each round the
-// subtables are visited in turn; on a visit, every cell that holds one item alone is taken, in increasing order, and its
-// item is subtracted from the item's other two cells. An item has exactly one cell in a subtable, so a visit never meets
-// it twice. Rounds end when one of them takes nothing. Who peels when depends on the index alone, never on values.
-// A block with more items than cells is not tried: all its items are lost.
+// subtables are visited in turn; on a visit, every cell that holds one item alone is taken, in increasing order, and
+// its item is subtracted from the item's other two cells. An item has exactly one cell in a subtable, so a visit never
+// meets it twice. Rounds end when one of them takes nothing. Who peels when depends on the index alone, never on
+// values. A block with more items than cells is not tried: all its items are lost.
 #include <algorithm>
 #include <array>
 
@@ -130,8 +130,8 @@ class Block {
   const Geometry& g_;
   const std::vector<Member>& members_;
   std::vector<Cell> cells_;
-  std::vector<std::int32_t> degree_;   // unrecovered items in a cell
-  std::vector<std::int64_t> sum_;      // of their numbers: the number itself where there is one
+  std::vector<std::int32_t> degree_;  // unrecovered items in a cell
+  std::vector<std::int64_t> sum_;     // of their numbers: the number itself where there is one
   std::vector<bool> recovered_;
 };
 
