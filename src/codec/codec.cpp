@@ -113,6 +113,25 @@ void flag_misfit(const Geometry& g, const SupportData& own, Message& message) {
   message.index[message.index.size() - 1] |= kFlagOverflow;
 }
 
+// Whether round two will fit, asked in round one: its flag can still reach all workers, with the OR of the indexes.
+bool fits_cells(const Geometry& g, const SupportData& own) {
+  const bool fixed = g.cells == CellType::fixed32 || g.cells == CellType::fixed64;
+  if (!fixed || is_integer(g.type)) return true;
+  return detail::with_cell(g, [&](auto t, auto c) {
+    using T = decltype(t);
+    using Cell = decltype(c);
+    const detail::Scaling scaling(g);
+    bool fits = true;
+    for (const Segment& segment : own.segments) {
+      const T* values = reinterpret_cast<const T*>(segment.values);
+      for (std::uint64_t i = 0; i < segment.items << g.grain_log2; ++i) {
+        (void)detail::to_cell<Cell>(values[i], scaling, fits);
+      }
+    }
+    return fits;
+  });
+}
+
 void check_flags(const Plan& plan, const Message& message) {
   if ((message.flags() & kFlagOverflow) != 0) {
     throw Error(ErrorCode::overflow, "On some worker a value did not fit scale " + std::to_string(plan.scale()) +
@@ -173,8 +192,7 @@ Decoded decode_values(const Session& session, const Plan& plan, const Message& m
   out.words = read_index(session.engine(), run, message, workspace.words);
   out.recovery.items = session.engine().overlap(run, nullptr, out.words).items;
   const std::uint64_t counters = out.recovery.items * plan.grain();
-  const std::uint64_t expected =
-      plan.codec() == Codec::sketch ? plan.payload_bytes() : counters * plan.cell_bytes();
+  const std::uint64_t expected = plan.codec() == Codec::sketch ? plan.payload_bytes() : counters * plan.cell_bytes();
   if (message.payload.size() != expected) {
     throw Error(ErrorCode::corrupt_message, "The payload has " + std::to_string(message.payload.size()) +
                                                 " bytes where its plan and index ask for " + std::to_string(expected) +
@@ -262,8 +280,12 @@ template <typename View>
 void encode_index_view(const Plan& plan, View x, Support& own, Message& message, const Execution& execution) {
   check_packed(plan);
   const Session session(plan, execution);
-  open_message(session, plan, x, own.data(), message);
+  SupportData& support = own.data();
+  support.plan = 0;
+  open_message(session, plan, x, support, message);
+  if (!fits_cells(plan.geometry(), support)) flag_misfit(plan.geometry(), support, message);
   message.payload.resize(0);
+  support.plan = plan.fingerprint();
 }
 
 }  // namespace
@@ -286,8 +308,8 @@ void encode_values(const Plan& plan, Support& own, Message& message, const Execu
   check_packed(plan);
   const Session session(plan, execution);
   SupportData& support = own.data();
-  if (support.words.size() < detail::word_count(plan.geometry())) {
-    refuse("This support was not made by encode_index with this plan; call that first.");
+  if (support.plan != plan.fingerprint()) {
+    refuse("This support was not made by encode_index with this plan, or is used up; call that first.");
   }
   const std::uint64_t* words = read_index(session.engine(), session.run(), message, session.workspace().words);
   const detail::Overlap overlap = session.engine().overlap(session.run(), support.words.data(), words);
@@ -295,6 +317,7 @@ void encode_values(const Plan& plan, Support& own, Message& message, const Execu
     throw Error(ErrorCode::corrupt_message,
                 "The combined index lacks an item of this worker; OR the indexes of all workers before encode_values.");
   }
+  support.plan = 0;  // its values may move into the message
   fill_values(session, plan, support, words, overlap.items, message);
 }
 

@@ -32,6 +32,7 @@ struct SupportData {
   Buffer<std::uint64_t> words;  // rounded up to whole Bloom rows, the rest zero
   std::vector<Segment> segments;
   std::uint64_t items = 0;
+  std::uint64_t plan = 0;  // between two rounds: the fingerprint of the plan that made it, else 0
 };
 
 // Scratch memory of the calls; see Workspace.
@@ -44,12 +45,12 @@ struct WorkspaceData {
   Buffer<std::uint32_t> item_blocks;
   Buffer<std::uint32_t> item_locals;
   // ... and the items dealt to their blocks, one block after another.
-  Buffer<std::uint64_t> starts;        // per range of words and block: where its first item goes
-  Buffer<std::uint64_t> cursors;       // the same, moving
-  Buffer<std::uint32_t> dealt_locals;  // local ids
-  Buffer<std::byte> dealt;             // with grain 1: values
-  Buffer<std::uint64_t> sources;       // with a grain above 1: where values lie, by range and rank, ...
-  Buffer<std::byte> cells;             // ... in the cells of all items, in item order
+  Buffer<std::uint64_t> starts;            // per range of words and block: where its first item goes
+  Buffer<std::uint64_t> cursors;           // the same, moving
+  Buffer<std::uint32_t> dealt_locals;      // local ids
+  Buffer<std::byte> dealt;                 // with grain 1: values
+  Buffer<std::uint64_t> sources;           // with a grain above 1: where values lie, by range and rank, ...
+  Buffer<std::byte> cells;                 // ... in the cells of all items, in item order
   std::vector<Buffer<std::byte>> scratch;  // of the blocks in work, one per thread
 };
 
@@ -70,8 +71,8 @@ struct PeelOptions {
 
 struct Peeled {
   std::uint32_t rounds = 0;
-  bool clean = true;                        // every cell that should be empty is
-  std::vector<std::uint64_t> lost_items;    // increasing
+  bool clean = true;                      // every cell that should be empty is
+  std::vector<std::uint64_t> lost_items;  // increasing
 };
 
 class Engine {

@@ -1,7 +1,7 @@
 // best_grain: counts the non-empty grains at every grain and phase at once.
 //
-// A window is 16,384 positions where a grain may start, and the 1,024 after them. "Bit i of dilation g" says whether any
-// of the elements i .. i+g-1 is non-zero; dilation 2g is dilation g ORed with itself g positions on. The non-empty
+// A window is 16,384 positions where a grain may start, and the 1,024 after them. "Bit i of dilation g" says whether
+// any of the elements i .. i+g-1 is non-zero; dilation 2g is dilation g ORed with itself g positions on. The non-empty
 // grains of size g at phase p are then the set bits of dilation g at positions p, p+g, p+2g ..., so one positional
 // count per grain yields all its phases: about 10 us a window for all 2,047 pairs, where counting each pair for itself
 // would take 2,047 passes. Arrays with more than 1,024 windows are sampled, one window of every few, at positions that
@@ -24,8 +24,8 @@ namespace peel {
 
 namespace {
 
-constexpr std::uint64_t kGrains = 11;            // 1, 2 ... 1024
-constexpr std::uint64_t kLead = 1024;            // positions before the array, so that a partial first grain has a start
+constexpr std::uint64_t kGrains = 11;  // 1, 2 ... 1024
+constexpr std::uint64_t kLead = 1024;  // positions before the array, so that a partial first grain has a start
 constexpr std::uint64_t kWindow = 16384;
 constexpr std::uint64_t kWindowWords = kWindow / 64;
 constexpr std::uint64_t kWords = (kWindow + 1024) / 64;
@@ -134,8 +134,8 @@ GrainChoice choose(const Counts& counts, std::uint64_t seen, std::uint64_t windo
     PlanOptions candidate = options;
     candidate.grain = grain;
     candidate.phase = phase;
-    candidate.expected_items =
-        static_cast<std::uint64_t>(static_cast<detail::Wide>(counts.at(grain, phase)) * windows / std::max<std::uint64_t>(seen, 1));
+    candidate.expected_items = static_cast<std::uint64_t>(static_cast<detail::Wide>(counts.at(grain, phase)) * windows /
+                                                          std::max<std::uint64_t>(seen, 1));
     const Plan plan = Plan::make(candidate);
     if (plan.message_bytes() <= best.message_bytes) {  // of equal sizes the larger grain: less work
       best.message_bytes = plan.message_bytes();
@@ -173,6 +173,10 @@ GrainChoice best_grain(ConstDense x, const PlanOptions& options) {
   if (x.size != options.elements || x.type != options.type || (x.data == nullptr && x.size != 0)) {
     throw Error(ErrorCode::invalid_argument, "The array's length and type must be those of the options.");
   }
+  if (reinterpret_cast<std::uintptr_t>(x.data) % size_of(x.type) != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "The array is not aligned to its element size; copy it to aligned memory.");
+  }
   const detail::ZeroTest zero = detail::zero_test(Plan::make(options).geometry());
   return sample(options, [&](std::uint64_t start, Window& bits) { load_window(x, zero, start, bits); });
 }
@@ -181,7 +185,8 @@ GrainChoice best_grain(std::span<const std::uint64_t> support, const PlanOptions
   if (support.size() < detail::divide_up(options.elements, 64)) {
     throw Error(ErrorCode::invalid_argument, "The support must have one bit for every element of the options.");
   }
-  return sample(options, [&](std::uint64_t start, Window& bits) { load_window(support, options.elements, start, bits); });
+  return sample(options,
+                [&](std::uint64_t start, Window& bits) { load_window(support, options.elements, start, bits); });
 }
 
 }  // namespace peel

@@ -1,7 +1,7 @@
 // Elements and cells: the arithmetic of values, one place for all backends.
 //
-// A fixed cell holds round(x * 2^scale), ties to even, as an unsigned integer modulo 2^32 or 2^64, so sums do not depend
-// on their order and peeling is exact. An integer element is its own cell, sign-extended.
+// A fixed cell holds round(x * 2^scale), ties to even, as an unsigned integer modulo 2^32 or 2^64, so sums do not
+// depend on their order and peeling is exact. An integer element is its own cell, sign-extended.
 #pragma once
 
 #include <bit>
@@ -18,8 +18,12 @@ namespace peel::detail {
 
 // ---- 16-bit floats <-> double. The formats differ in the width of their exponent only.
 
-struct HalfFormat { static constexpr int mantissa = 10, bias = 15; };
-struct BrainFormat { static constexpr int mantissa = 7, bias = 127; };
+struct HalfFormat {
+  static constexpr int mantissa = 10, bias = 15;
+};
+struct BrainFormat {
+  static constexpr int mantissa = 7, bias = 127;
+};
 
 template <typename Format>
 inline double widen16(std::uint16_t bits) {
@@ -93,8 +97,8 @@ inline T add(T a, T b) {
 // ---- element <-> cell
 
 struct Scaling {
-  double up = 1;        // 2^scale
-  double down = 1;      // 2^-scale
+  double up = 1;            // 2^scale
+  double down = 1;          // 2^-scale
   std::uint64_t limit = 0;  // the largest magnitude a cell may take from one worker
 
   explicit Scaling(const Geometry& g)
@@ -155,13 +159,13 @@ inline Cell with_sign(Cell x, std::uint32_t signs, std::uint32_t bit) {
 
 // ---- which elements are zero
 //
-// An element is zero when its magnitude, read as an unsigned integer, is at most a threshold: 0 in its own type (so that
-// -0.0 is zero and NaN is not), or what the scale rounds to zero.
+// An element is zero when its magnitude, read as an unsigned integer, is at most a threshold: 0 in its own type (so
+// that -0.0 is zero and NaN is not), or what the scale rounds to zero.
 
 template <typename T>
 using Bits = std::conditional_t<sizeof(T) == 1, std::uint8_t,
-             std::conditional_t<sizeof(T) == 2, std::uint16_t,
-             std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+                                std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
 
 struct ZeroTest {
   std::uint64_t mask = 0;       // drops the sign of floats
@@ -180,14 +184,22 @@ ZeroTest zero_test(const Geometry& g);
 template <typename Visitor>
 decltype(auto) with_element(ElementType type, Visitor&& visit) {
   switch (type) {
-    case ElementType::float32: return visit(float{});
-    case ElementType::float64: return visit(double{});
-    case ElementType::float16: return visit(float16{});
-    case ElementType::bfloat16: return visit(bfloat16{});
-    case ElementType::int8: return visit(std::int8_t{});
-    case ElementType::int16: return visit(std::int16_t{});
-    case ElementType::int32: return visit(std::int32_t{});
-    default: return visit(std::int64_t{});
+    case ElementType::float32:
+      return visit(float{});
+    case ElementType::float64:
+      return visit(double{});
+    case ElementType::float16:
+      return visit(float16{});
+    case ElementType::bfloat16:
+      return visit(bfloat16{});
+    case ElementType::int8:
+      return visit(std::int8_t{});
+    case ElementType::int16:
+      return visit(std::int16_t{});
+    case ElementType::int32:
+      return visit(std::int32_t{});
+    default:
+      return visit(std::int64_t{});
   }
 }
 
@@ -197,10 +209,14 @@ decltype(auto) with_cell(const Geometry& g, Visitor&& visit) {
   return with_element(g.type, [&](auto t) -> decltype(auto) {
     using T = decltype(t);
     switch (g.cells) {
-      case CellType::fixed32: return visit(T{}, std::uint32_t{});
-      case CellType::fixed64: return visit(T{}, std::uint64_t{});
-      case CellType::float32: return visit(T{}, float{});
-      default: return visit(T{}, T{});
+      case CellType::fixed32:
+        return visit(T{}, std::uint32_t{});
+      case CellType::fixed64:
+        return visit(T{}, std::uint64_t{});
+      case CellType::float32:
+        return visit(T{}, float{});
+      default:
+        return visit(T{}, T{});
     }
   });
 }
@@ -211,9 +227,12 @@ decltype(auto) with_sketch_cell(const Geometry& g, Visitor&& visit) {
   return with_element(g.type, [&](auto t) -> decltype(auto) {
     using T = decltype(t);
     switch (g.cells) {
-      case CellType::fixed64: return visit(T{}, std::uint64_t{});
-      case CellType::float32: return visit(T{}, float{});
-      default: return visit(T{}, std::uint32_t{});
+      case CellType::fixed64:
+        return visit(T{}, std::uint64_t{});
+      case CellType::float32:
+        return visit(T{}, float{});
+      default:
+        return visit(T{}, std::uint32_t{});
     }
   });
 }
