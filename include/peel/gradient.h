@@ -46,6 +46,10 @@ template <>
 struct ElementOf<std::int64_t> {
   static constexpr ElementType value = ElementType::int64;
 };
+template <typename T>
+concept Element = requires {
+  ElementOf<std::remove_const_t<T>>::value;
+};
 }  // namespace detail
 
 // N elements to read.
@@ -56,9 +60,9 @@ struct ConstDense {
 
   ConstDense() = default;
   ConstDense(const void* data_, std::uint64_t size_, ElementType type_) : data(data_), size(size_), type(type_) {}
-  template <typename T>
+  template <detail::Element T>
   ConstDense(std::span<T> x) : data(x.data()), size(x.size()), type(detail::ElementOf<std::remove_const_t<T>>::value) {}
-  template <typename T>
+  template <detail::Element T>
   ConstDense(const std::vector<T>& x) : ConstDense(std::span<const T>(x)) {}
 };
 
@@ -70,9 +74,9 @@ struct Dense {
 
   Dense() = default;
   Dense(void* data_, std::uint64_t size_, ElementType type_) : data(data_), size(size_), type(type_) {}
-  template <typename T>
+  template <detail::Element T>
   Dense(std::span<T> x) : data(x.data()), size(x.size()), type(detail::ElementOf<T>::value) {}
-  template <typename T>
+  template <detail::Element T>
   Dense(std::vector<T>& x) : Dense(std::span<T>(x)) {}
 };
 

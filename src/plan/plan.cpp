@@ -203,10 +203,11 @@ Plan Plan::make(const PlanOptions& o) {
   return plan;
 }
 
-Plan Plan::parse(std::span<const std::byte> bytes) {
+Plan Plan::parse(std::span<const std::byte> descriptor) {
   const auto corrupt = [](const char* sentence) { throw Error(ErrorCode::corrupt_message, sentence); };
-  if (bytes.size() != kDescriptorBytes) corrupt("A plan descriptor has 96 bytes; this one is truncated or too long.");
-  const std::byte* in = bytes.data();
+  if (descriptor.size() != kDescriptorBytes)
+    corrupt("A plan descriptor has 96 bytes; this one is truncated or too long.");
+  const std::byte* in = descriptor.data();
   if (get<std::uint32_t>(in) != kDescriptorVersion) {
     throw Error(ErrorCode::unsupported, "This plan was written by another version of the format; use that release.");
   }

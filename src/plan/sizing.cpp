@@ -11,7 +11,7 @@
 //   where the mapping cannot be one-to-one.
 //
 // The first two add as variances and are covered to as many deviations as the number of blocks asks for, the third is a
-// floor under c, all aiming at one message of 1000 that needs repair. tests/plan/sizing_test.cpp and
+// floor under c, all aiming at 3 messages of 1000 that need repair. tests/plan/sizing_test.cpp and
 // `peel bench codec` show what comes out.
 #include "plan/sizing.h"
 
@@ -74,8 +74,8 @@ SketchSize size_sketch(std::uint64_t positions, std::uint64_t items, std::uint32
   const std::uint32_t blocks = count_blocks(positions, (items + kBlockItems / 2) / kBlockItems);
   const std::uint64_t mean = divide_up(items, blocks);
 
-  // Squared deviations to cover, times 256: 2 ln(blocks / 0.0012), so that all blocks together fail in about 0.1%.
-  const std::uint64_t deviations = 256 * 27 / 2 + ((355 * log2_q32(blocks)) >> 32);
+  // Squared deviations to cover, times 256: 2 ln(blocks / 0.003), so that all blocks together fail in 0.3%.
+  const std::uint64_t deviations = 256 * 23 / 2 + ((355 * log2_q32(blocks)) >> 32);
   // Variance of one block in cells squared, per item, times 256: chance 0.52, and the load 1.49 a group's item.
   const std::uint64_t empty = 256 - items * 256 / std::max<std::uint64_t>(positions, 1);
   const std::uint64_t load = blocks == 1 ? 0 : 382 * ((empty << group_log2) + 64) / 256;

@@ -17,7 +17,7 @@ struct SketchSize {
   std::uint32_t subtable;  // cells of each of a block's three subtables
 };
 
-// Enough for `items` of `positions`, dealt in groups of 2^group_log2, to peel in all but about 1 of 1000 messages.
+// Enough for `items` of `positions`, dealt in groups of 2^group_log2, to peel in all but about 3 of 1000 messages.
 SketchSize size_sketch(std::uint64_t positions, std::uint64_t items, std::uint32_t group_log2);
 
 // The best use of a given number of cells.

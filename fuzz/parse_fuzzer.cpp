@@ -1,0 +1,65 @@
+// Whatever bytes arrive, parsing and decoding them ends in a result or a peel::Error: no crash, no hang, no wild
+// memory.
+//
+// The first byte says whether the rest is taken as it is, or gets a right magic, version, lengths and checksum first;
+// else the checksum would keep the fuzzer out of everything behind it.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <xxhash.h>
+
+#include "peel/peel.h"
+
+namespace {
+
+constexpr std::uint64_t kMostElements = 1u << 18;  // bounds memory and time, not what is checked
+
+void repair_header(std::vector<std::byte>& bytes) {
+  if (bytes.size() < peel::kHeaderBytes) return;
+  const std::uint32_t version = 1;
+  std::uint64_t words = 0;
+  std::memcpy(&words, bytes.data() + 8, sizeof words);
+  const std::uint64_t body = bytes.size() - peel::kHeaderBytes;
+  words = std::min(words, body / 8);
+  const std::uint64_t payload = body - words * 8;
+  std::memcpy(bytes.data(), "PEEL", 4);
+  std::memcpy(bytes.data() + 4, &version, sizeof version);
+  std::memcpy(bytes.data() + 8, &words, sizeof words);
+  std::memcpy(bytes.data() + 16, &payload, sizeof payload);
+  const std::uint64_t head = XXH3_64bits(bytes.data(), 24);
+  const std::uint64_t sum = XXH3_64bits_withSeed(bytes.data() + 32, bytes.size() - 32, head);
+  std::memcpy(bytes.data() + 24, &sum, sizeof sum);
+}
+
+void decode_all(const peel::Plan& plan, const peel::Message& message, peel::Backend backend) {
+  const peel::DecodeOptions options{.estimate = true, .list_lost = true, .execution = {.backend = backend}};
+  std::vector<std::uint64_t> memory(plan.elements() * size_of(plan.type()) / 8 + 1);
+  try {
+    (void)decode(plan, message, peel::Dense(memory.data(), plan.elements(), plan.type()), options);
+    peel::Sparse sparse;
+    (void)decode(plan, message, sparse, options);
+    peel::Message twice = message;
+    merge(plan, twice, message, {.backend = backend});
+    (void)decode(plan, twice, sparse, options);
+  } catch (const peel::Error&) {  // refused, which is an answer
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  std::vector<std::byte> bytes(size - 1);
+  std::memcpy(bytes.data(), data + 1, size - 1);
+  if ((data[0] & 1) != 0) repair_header(bytes);
+  try {
+    const peel::Parsed parsed = peel::parse(bytes);
+    if (parsed.plan.elements() > kMostElements) return 0;
+    for (const peel::Backend backend : peel::available_backends()) decode_all(parsed.plan, parsed.message, backend);
+  } catch (const peel::Error&) {
+  }
+  return 0;
+}
