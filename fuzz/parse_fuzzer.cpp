@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "peel/peel.h"
