@@ -2,6 +2,7 @@
 // so that their messages can be merged; --like takes the plan of a message that exists.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -145,7 +146,7 @@ void add_plan_wishes(CLI::App& command, PlanWishes& wishes) {
                  "Fixed cells hold round(x * 2^scale) [auto]"),
       add_parsed(
           command, "--headroom", options.headroom_permille,
-          [](const std::string& text) { return static_cast<std::uint32_t>(1000 * parse_share(text) + 0.5); },
+          [](const std::string& text) { return static_cast<std::uint32_t>(std::lround(1000 * parse_share(text))); },
           "Room for this share of items more [0]"),
       command.add_option("--seed", options.seed, "Of all hashes")->capture_default_str()->type_name(""),
   };

@@ -14,9 +14,10 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kMisused = 2;
 
-int complain(std::string_view sentence, int code) {
+// Without fmt: what reports an exception must not throw one.
+int complain(const char* sentence, int code) noexcept {
   std::fflush(stdout);
-  fmt::print(stderr, "peel: {}\n", sentence);
+  std::fprintf(stderr, "peel: %s\n", sentence);
   return code;
 }
 
@@ -27,30 +28,10 @@ int explain(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::App* sub = &app; !sub->get_subcommands().empty(); command += " " + sub->get_name()) {
     sub = sub->get_subcommands().front();
   }
-  return complain(fmt::format("{}; try {} --help", error.what(), command), kMisused);
+  return complain(fmt::format("{}; try {} --help", error.what(), command).c_str(), kMisused);
 }
 
-int run(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return explain(app, error);
-  } catch (const std::bad_alloc&) {
-    return complain("there is not enough memory for this", kFailed);
-  } catch (const std::exception& error) {  // peel::Error, Failure and what the system throws
-    return complain(error.what(), kFailed);
-  }
-  // A full disk behind a redirection shows only here.
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    return complain("cannot write standard output", kFailed);
-  }
-  return 0;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  CLI::App app("Lossless homomorphic compression of sparse gradients", "peel");
+void add_commands(CLI::App& app) {
   app.set_version_flag("--version", "peel " PEEL_VERSION);
   app.require_subcommand(1);
   app.footer("Exit status: 0 done, 1 failed, 2 misused. See also: man peel");
@@ -63,6 +44,32 @@ int main(int argc, char** argv) {
   peel::cli::add_decode(app);
   peel::cli::add_show(app);
   peel::cli::add_doctor(app);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lossless homomorphic compression of sparse gradients", "peel");
+  add_commands(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return explain(app, error);
+  }
+  // A full disk behind a redirection shows only here.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return complain("cannot write standard output", kFailed);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
   peel::cli::remove_partial_files_on_signals();
-  return run(app, argc, argv);
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return complain("there is not enough memory for this", kFailed);
+  } catch (const std::exception& error) {  // peel::Error, Failure and what the system throws
+    return complain(error.what(), kFailed);
+  }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -76,7 +77,8 @@ double codec_seconds(const PlanCommand& command, const Plan& plan) {
 
 Prediction predict(const PlanCommand& command, Codec codec, Index index) {
   // Non-zeros are taken to fill their grains, as rows of an embedding do.
-  const auto nonzeros = static_cast<std::uint64_t>(command.density * static_cast<double>(command.elements) + 0.5);
+  const auto nonzeros =
+      static_cast<std::uint64_t>(std::llround(command.density * static_cast<double>(command.elements)));
   Prediction result{
       .plan = Plan::make(
           {.elements = command.elements,
