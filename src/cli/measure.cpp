@@ -76,7 +76,7 @@ class DenseArrays {
   }
   [[nodiscard]] ConstDense input() const { return {x_.data(), gradients_.elements(), gradients_.type()}; }
   void copy_input(unsigned threads) { copy(y_.data(), x_.data(), x_.size(), threads); }
-  void spoil_output() { std::memset(y_.data(), std::to_integer<int>(kUnwritten), y_.size()); }
+  void spoil_output() { std::fill_n(y_.data(), y_.size(), kUnwritten); }
   Recovery decode(const Plan& plan, const Message& message, const DecodeOptions& options) {
     return peel::decode(plan, message, output(), options);
   }
