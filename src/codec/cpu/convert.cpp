@@ -2,6 +2,9 @@
 // case, is written in vectors here, since compilers leave it scalar (3 ns an element against 0.4).
 #include "codec/cpu/kernels.h"
 
+#include <bit>
+#include <cstring>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/cpu/convert.cpp"
 #include <hwy/foreach_target.h>
@@ -66,6 +69,41 @@ bool ToCells(const Geometry& g, const std::byte* values, std::size_t count, std:
   });
 }
 
+// Where own and union agree, which is most of the time for one worker or a full overlap, runs of words are one
+// conversion.
+bool PackWords(const Geometry& g, const std::uint64_t* own, const std::uint64_t* words, std::uint64_t first,
+               std::uint64_t end, const std::byte* values, std::byte* slots) {
+  const std::size_t cell = g.cells == CellType::native ? size_of(g.type) : g.cells == CellType::fixed64 ? 8 : 4;
+  const std::size_t from_bytes = g.grain * size_of(g.type);
+  const std::size_t to_bytes = g.grain * cell;
+  std::uint64_t agreed = 0;  // items not yet converted
+  bool fits = true;
+  const auto flush = [&]() HWY_ATTR {
+    if (agreed == 0) return;
+    fits &= ToCells(g, values, agreed << g.grain_log2, slots);
+    values += agreed * from_bytes;
+    slots += agreed * to_bytes;
+    agreed = 0;
+  };
+  for (std::uint64_t w = first; w < end; ++w) {
+    if (own[w] == words[w]) {
+      agreed += static_cast<std::uint64_t>(std::popcount(own[w]));
+      continue;
+    }
+    for (std::uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
+      if ((own[w] & bits & -bits) != 0) {
+        ++agreed;
+        continue;
+      }
+      flush();
+      std::memset(slots, 0, to_bytes);
+      slots += to_bytes;
+    }
+  }
+  flush();
+  return fits;
+}
+
 void FromCells(const Geometry& g, const std::byte* cells, std::size_t count, std::byte* values) {
   with_cell(g, [&](auto t, auto c) HWY_ATTR {
     using T = decltype(t);
@@ -87,8 +125,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace peel::detail::cpu {
 
+HWY_EXPORT(PackWords);
 HWY_EXPORT(ToCells);
 HWY_EXPORT(FromCells);
+
+bool pack_words(const Geometry& g, const std::uint64_t* own, const std::uint64_t* words, std::uint64_t first,
+                std::uint64_t end, const std::byte* values, std::byte* slots) {
+  return HWY_DYNAMIC_DISPATCH(PackWords)(g, own, words, first, end, values, slots);
+}
 
 bool to_cells(const Geometry& g, const std::byte* values, std::size_t count, std::byte* cells) {
   return HWY_DYNAMIC_DISPATCH(ToCells)(g, values, count, cells);

@@ -1,7 +1,5 @@
 // The cpu backend: shares of the work for threads, and the kernels that do it.
 #include <algorithm>
-#include <bit>
-#include <cstring>
 
 #include "codec/cpu/kernels.h"
 #include "codec/cpu/parallel.h"
@@ -86,41 +84,6 @@ void query(const Run& run, const std::uint64_t* rows, std::uint64_t* words) {
   for (std::uint64_t w = word_count(run.g); w < end; ++w) words[w] = 0;
 }
 
-// Packs the words of one segment. Where own and union agree, which is most of the time for one worker or a full
-// overlap, runs of words are one conversion.
-bool pack_segment(const Geometry& g, const Segment& segment, const std::uint64_t* own, const std::uint64_t* words,
-                  std::byte* slot) {
-  const std::size_t from_bytes = g.grain * size_of(g.type);
-  const std::size_t to_bytes = g.grain * cell_bytes(g);
-  const std::byte* values = segment.values;
-  std::uint64_t run_items = 0;  // agreed items not yet converted
-  bool fits = true;
-  const auto flush = [&] {
-    if (run_items == 0) return;
-    fits &= to_cells(g, values, run_items << g.grain_log2, slot);
-    values += run_items * from_bytes;
-    slot += run_items * to_bytes;
-    run_items = 0;
-  };
-  for (std::uint64_t w = segment.first_word; w < segment.end_word; ++w) {
-    if (own[w] == words[w]) {
-      run_items += static_cast<std::uint64_t>(std::popcount(own[w]));
-      continue;
-    }
-    for (std::uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
-      if ((own[w] & bits & -bits) != 0) {
-        ++run_items;
-        continue;
-      }
-      flush();
-      std::memset(slot, 0, to_bytes);
-      slot += to_bytes;
-    }
-  }
-  flush();
-  return fits;
-}
-
 bool pack(const Run& run, const SupportData& own, const std::uint64_t* words, std::byte* payload) {
   const Geometry& g = run.g;
   std::vector<std::uint64_t> ranks(own.segments.size() + 1, 0);
@@ -131,7 +94,9 @@ bool pack(const Run& run, const SupportData& own, const std::uint64_t* words, st
   }
   std::vector<char> fits(own.segments.size(), 1);
   parallel(run.threads, own.segments.size(), [&](std::size_t s, unsigned) {
-    fits[s] = pack_segment(g, own.segments[s], own.words.data(), words, payload + ranks[s] * g.grain * cell_bytes(g));
+    const Segment& segment = own.segments[s];
+    fits[s] = pack_words(g, own.words.data(), words, segment.first_word, segment.end_word, segment.values,
+                         payload + ranks[s] * g.grain * cell_bytes(g));
   });
   return all(fits);
 }

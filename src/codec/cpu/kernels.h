@@ -44,6 +44,11 @@ void bloom_insert(const Geometry& g, const std::uint64_t* words, std::uint64_t f
 void bloom_query(const Geometry& g, const std::uint64_t* rows, std::uint64_t first_run, std::uint64_t end_run,
                  std::uint64_t* words);
 
+// Slots of the union's words [first, end): this worker's `values` as cells, zero where it has none. False if a value
+// did not fit.
+bool pack_words(const Geometry& g, const std::uint64_t* own, const std::uint64_t* words, std::uint64_t first,
+                std::uint64_t end, const std::byte* values, std::byte* slots);
+
 // to_cell and from_cell over arrays. False if a value did not fit.
 bool to_cells(const Geometry& g, const std::byte* values, std::size_t count, std::byte* cells);
 void from_cells(const Geometry& g, const std::byte* cells, std::size_t count, std::byte* values);
