@@ -8,6 +8,7 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <unordered_map>
 
 #include "draw.h"
 
@@ -29,6 +30,14 @@ class ShrinkingDraw final : public Draw {
   }
 };
 
+// rapidcheck's own listener reports a seed from the environment, which is not the one in use.
+class SilentListener final : public rc::detail::TestListener {
+ public:
+  void onTestCaseFinished(const rc::detail::CaseDescription&) override {}
+  void onShrinkTried(const rc::detail::CaseDescription&, bool) override {}
+  void onTestFinished(const rc::detail::TestMetadata&, const rc::detail::TestResult&) override {}
+};
+
 inline void check_property(std::uint64_t seed, int cases, const Body& body) {
   rc::detail::TestParams params;
   params.seed = seed;
@@ -37,7 +46,10 @@ inline void check_property(std::uint64_t seed, int cases, const Body& body) {
     ShrinkingDraw draw;
     body(draw);
   };
-  const rc::detail::TestResult result = rc::detail::checkTestable(property, rc::detail::TestMetadata{}, params);
+  SilentListener silent;
+  const std::unordered_map<std::string, rc::detail::Reproduce> nothing_to_reproduce;
+  const auto result =
+      rc::detail::checkTestable(property, rc::detail::TestMetadata{}, params, silent, nothing_to_reproduce);
   if (result.is<rc::detail::SuccessResult>()) return;
   std::ostringstream message;
   rc::detail::printResultMessage(result, message);

@@ -13,7 +13,7 @@ namespace {
 
 // Where things lie; see docs/format.md, "Plan descriptor".
 constexpr std::size_t kVersion = 0, kType = 4, kCodec = 5, kCells = 6, kIndex = 7, kElements = 8, kExpected = 16,
-                      kSeed = 24, kWorkers = 32, kScale = 36, kGrain = 40, kPhase = 44, kBlocks = 48, kSubtable = 52,
+                      kWorkers = 32, kScale = 36, kGrain = 40, kPhase = 44, kBlocks = 48, kSubtable = 52,
                       kBloomRows = 56, kBloomHashes = 64, kReserved = 68;
 
 using Bytes = std::vector<std::byte>;
