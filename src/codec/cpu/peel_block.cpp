@@ -256,17 +256,15 @@ void mark_cells(const Structure<AnySlot>& s, std::uint32_t items) {
   }
 }
 
+// Enters the items of a block whose slots know nobody yet.
 template <typename AnySlot>
-Structure<AnySlot> enter_block(const Geometry& g, const BlockItems& items, Triple* triples, AnySlot* slots,
-                               std::uint32_t* lonely) {
-  const bool tried = items.count <= std::size_t{kSubtables} * g.subtable;
-  const Structure<AnySlot> structure{triples, slots, lonely, g.subtable, tried ? items.count : 0};
-  if (tried) {
+void enter_block(const Geometry& g, const BlockItems& items, Structure<AnySlot>& structure) {
+  if (items.count <= std::size_t{kSubtables} * g.subtable) {
+    structure.count = items.count;
     enter_items(structure);
   } else {
     mark_cells(structure, items.count);
   }
-  return structure;
 }
 
 void list_lost(const Geometry& g, const BlockItems& items, const Triple* triples, std::vector<std::uint64_t>& lost) {
@@ -291,7 +289,8 @@ BlockPeeled peel_single(const Geometry& g, const BlockItems& items, const Cell* 
   auto* values = carver.at<Cell>(values_at);
   hash_block(g, items, triples);
   for (std::size_t c = 0; c < count; ++c) slots[c] = {0, cells[c]};
-  const auto structure = enter_block(g, items, triples, slots, carver.at<std::uint32_t>(lonely_at));
+  Structure<Slot<Cell>> structure{triples, slots, carver.at<std::uint32_t>(lonely_at), g.subtable, 0};
+  enter_block(g, items, structure);
 
   const Progress progress = peel_structure(structure, [&](auto here, std::uint32_t item, Triple t) HWY_ATTR {
     constexpr std::uint32_t kHere = here();
@@ -345,7 +344,8 @@ BlockPeeled peel_vectors(const Geometry& g, const BlockItems& items, const Cell*
   find_members(count, items.count, triples, members);
   std::memset(slots, 0, count * sizeof(WordSlot));
   std::memset(sources, 0, count);
-  const auto structure = enter_block(g, items, triples, slots, carver.at<std::uint32_t>(lonely_at));
+  Structure<WordSlot> structure{triples, slots, carver.at<std::uint32_t>(lonely_at), g.subtable, 0};
+  enter_block(g, items, structure);
   std::uint32_t sequence = 0;
   const Progress progress = peel_structure(structure, [&](auto here, std::uint32_t item, Triple t) HWY_ATTR {
     steps[sequence++] = item << 2 | here();
