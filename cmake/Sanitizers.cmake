@@ -14,6 +14,7 @@ if("address" IN_LIST PEEL_SANITIZE)
   # An allocation that cannot succeed returns null, as without the sanitizer: hostile sizes are tested that way.
   list(APPEND PEEL_TEST_ENVIRONMENT
     "ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1"
+    "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1")
 endif()
 if("thread" IN_LIST PEEL_SANITIZE)

@@ -188,7 +188,7 @@ void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, s
   const std::uint64_t coded = list[0] & ~kComplement;
   if (coded > positions) corrupt();
   const std::uint64_t count = (positions + 63) / 64;
-  std::memset(words, 0, count * sizeof(std::uint64_t));
+  if (count != 0) std::memset(words, 0, count * sizeof(std::uint64_t));
 
   BitReader in(list.subspan(1));
   std::uint64_t next = 0;

@@ -41,7 +41,7 @@ std::uint32_t find_lonely(const AnySlot* HWY_RESTRICT slots, std::uint32_t count
                           std::uint32_t* HWY_RESTRICT lonely) {
   std::uint32_t found = 0;
   std::uint32_t i = 0;
-  if constexpr (sizeof(AnySlot) <= 8) {
+  if constexpr (sizeof(AnySlot) <= 8 && hn::MaxLanes(hn::ScalableTag<std::uint32_t>()) >= 4) {
     // Lanes of 32 bits: all are words, or every other one, and then the cells between are masked to zero.
     constexpr std::uint32_t kApart = sizeof(AnySlot) / 4;
     const hn::ScalableTag<std::uint32_t> d;
