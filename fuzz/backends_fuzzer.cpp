@@ -33,6 +33,8 @@ void check_bits(ByteDraw& draw) {
   options.workers = static_cast<std::uint32_t>(1 + draw.below(4));
   options.expected_items = draw.below(2000);
   if (options.scale != 0) options.scale = static_cast<std::int32_t>(draw.between(-150, 160));
+  // Float cells round, and what is left of a sum depends on the order in which a backend takes items out of it.
+  if (options.cells == CellType::float32) options.cells = CellType::automatic;
   CheckedCodec codec(options, {.threads = static_cast<unsigned>(1 + draw.below(3))});
   Elements x(options.type, options.elements, static_cast<std::uint32_t>(draw.below(9)), std::byte{0});
   const std::size_t bytes = size_of(options.type);
@@ -41,8 +43,7 @@ void check_bits(ByteDraw& draw) {
     for (std::size_t b = 0; b < bytes; ++b) x.data()[e * bytes + b] = static_cast<std::byte>(draw.below(256));
   }
   CheckedCodec::CheckedMessage message = codec.encode_bits(x);
-  // What float cells make of NaN and of what rounding leaves depends on the order of sums, and its median on nothing.
-  const bool estimate = codec.plan().cells() != CellType::float32 && draw.one_in(2);
+  const bool estimate = draw.one_in(2);
   codec.decode(message, estimate);
   codec.merge(message, codec.encode_bits(x));
   codec.decode(message, estimate);
