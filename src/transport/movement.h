@@ -1,0 +1,55 @@
+// What the operations of all collectives share: moving on, giving up after the time-out, and never leaving a
+// communicator half way without saying so.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peel/communicator.h"
+#include "transport/point_to_point.h"
+
+namespace peel::detail {
+
+class Movement : public Operation {
+ public:
+  Movement(std::shared_ptr<PointToPoint> link, Collective& what, std::uint32_t channel,
+           std::chrono::milliseconds timeout);
+  ~Movement() override;
+  Movement(const Movement&) = delete;
+  Movement& operator=(const Movement&) = delete;
+
+  bool test() final;
+
+ protected:
+  // Whom it waits for. An indirect collective cannot tell who holds everybody up.
+  struct Awaited {
+    std::vector<unsigned> senders;
+    std::vector<unsigned> receivers;
+    bool indirect = false;
+  };
+
+  // Moves everything that can move, with a bounded amount of work; true if something did.
+  virtual bool advance() = 0;
+  [[nodiscard]] virtual bool complete() const = 0;
+  [[nodiscard]] virtual Awaited awaited() const = 0;
+
+  [[nodiscard]] PointToPoint& link() const noexcept { return *link_; }
+  [[nodiscard]] Collective& what() const noexcept { return what_; }
+  [[nodiscard]] Tag tag(std::uint32_t phase) const noexcept { return {channel_, what_.sequence, phase}; }
+
+ private:
+  void watch(bool moved);
+  [[nodiscard]] std::string complaint() const;
+
+  std::shared_ptr<PointToPoint> link_;
+  Collective& what_;
+  std::uint32_t channel_;
+  std::chrono::steady_clock::duration timeout_;
+  std::chrono::steady_clock::duration waited_{};
+  std::chrono::steady_clock::time_point tested_;
+  bool complete_ = false;
+};
+
+}  // namespace peel::detail
