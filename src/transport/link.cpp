@@ -55,8 +55,8 @@ double bandwidth(Conversation& conversation, unsigned workers, double latency_s)
     data.resize(bytes);
     std::memset(data.data(), 1, bytes);
     exchange.send.assign(workers, data);
-    conversation.perform(exchange);  // its memory is touched for the first time here
-    const double time = conversation.perform(exchange);
+    const double first = conversation.perform(exchange);  // slower where it touches new memory
+    const double time = std::min(first, conversation.perform(exchange));
     std::uint64_t long_enough = time > kLongEnough ? 1 : 0;
     Collective vote{.kind = Collective::Kind::bit_or, .data = std::as_writable_bytes(std::span(&long_enough, 1))};
     conversation.perform(vote);

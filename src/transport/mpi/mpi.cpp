@@ -1,0 +1,248 @@
+// Blocks over MPI: one non-blocking send or receive each, all of them tested at once.
+//
+// MPI moves messages only inside its calls, and cannot take back a send. So a collective that fails leaves messages
+// under way which the next call into MPI, whoever makes it, may move on. They lie in our blocks; those that cannot be
+// cancelled are kept for the rest of the process, at most a few MiB.
+#include "peel/mpi.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+
+#include "transport/collectives.h"
+
+namespace peel {
+namespace {
+
+using detail::Block;
+using detail::PointToPoint;
+using detail::Tag;
+using detail::Ticket;
+using detail::Transfer;
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::string reason(MPI_MAX_ERROR_STRING, '\0');
+  int length = 0;
+  if (MPI_Error_string(code, reason.data(), &length) != MPI_SUCCESS) length = 0;
+  reason.resize(static_cast<std::size_t>(length));
+  throw Error(ErrorCode::transport,
+              std::string(call) + " failed: " + reason + ". Check that all workers run; then make a new communicator.");
+}
+
+// Tags of MPI are small numbers, at least 15 bits. What they lose of channel and sequence comes back only after all
+// earlier messages of the pair with that tag, and those are received in order.
+class TagRule {
+ public:
+  explicit TagRule(int upper_bound) {
+    int bits = 15;
+    while (bits < 31 && upper_bound >= (std::int64_t{2} << bits) - 1) ++bits;
+    sequence_bits_ = static_cast<unsigned>(bits - 1) / 2;
+    channel_bits_ = static_cast<unsigned>(bits - 1) - sequence_bits_;
+  }
+  [[nodiscard]] int operator()(const Tag& tag) const noexcept {
+    const std::uint32_t channel = tag.channel & ((1U << channel_bits_) - 1);
+    const std::uint32_t sequence = tag.sequence & ((1U << sequence_bits_) - 1);
+    return static_cast<int>((channel << sequence_bits_ | sequence) << 1 | tag.phase);
+  }
+
+ private:
+  unsigned sequence_bits_;
+  unsigned channel_bits_;
+};
+
+int tag_upper_bound(MPI_Comm communicator) {
+  void* value = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(communicator, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  return found != 0 ? *static_cast<int*>(value) : 32767;
+}
+
+bool allows_threads() {
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  return level == MPI_THREAD_MULTIPLE;
+}
+
+class Mpi final : public PointToPoint {
+ public:
+  explicit Mpi(MPI_Comm communicator);
+
+  [[nodiscard]] unsigned rank() const noexcept override { return static_cast<unsigned>(rank_); }
+  [[nodiscard]] unsigned size() const noexcept override { return static_cast<unsigned>(size_); }
+  [[nodiscard]] std::string_view transport() const noexcept override { return "mpi"; }
+
+  Ticket send(unsigned peer, const Tag& tag, Block block) override;
+  Ticket receive(unsigned peer, const Tag& tag, std::size_t capacity) override;
+  void progress() override;
+  void relax() override;
+  void close() noexcept override;
+
+ private:
+  void refuse_second_thread() const;
+  void finish(std::size_t index, const MPI_Status& status);
+  void give_up() noexcept;
+
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  TagRule tag_rule_;
+  bool any_thread_;
+  std::thread::id thread_ = std::this_thread::get_id();
+
+  std::mutex mutex_;                   // guards all below
+  std::vector<MPI_Request> requests_;  // under way, with
+  std::vector<Ticket> tickets_;        // theirs, and
+  std::vector<bool> receives_;         // whether they are receives
+  std::vector<int> finished_;          // scratch
+  std::vector<MPI_Status> statuses_;   // scratch
+  bool moved_ = false;                 // since the last relax()
+  unsigned idle_ = 0;                  // how often relax() found that nothing had
+};
+
+MPI_Comm duplicate(MPI_Comm communicator) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check(MPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return copy;
+}
+
+Mpi::Mpi(MPI_Comm communicator)
+    : communicator_(duplicate(communicator)), tag_rule_(tag_upper_bound(communicator_)), any_thread_(allows_threads()) {
+  check(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
+}
+
+void Mpi::refuse_second_thread() const {
+  if (any_thread_ || std::this_thread::get_id() == thread_) return;
+  throw Error(ErrorCode::invalid_argument,
+              "This communicator was used from a second thread, which this MPI does not allow; call MPI_Init_thread "
+              "with MPI_THREAD_MULTIPLE, or stay in the thread that made the communicator.");
+}
+
+Ticket Mpi::send(unsigned peer, const Tag& tag, Block block) {
+  refuse_second_thread();
+  auto ticket = std::make_shared<Transfer>();
+  ticket->block = std::move(block);
+  const std::lock_guard lock(mutex_);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(ticket->block->data(), static_cast<int>(ticket->block->size()), MPI_BYTE, static_cast<int>(peer),
+                  tag_rule_(tag), communicator_, &request),
+        "MPI_Isend");
+  requests_.push_back(request);
+  tickets_.push_back(ticket);
+  receives_.push_back(false);
+  return ticket;
+}
+
+Ticket Mpi::receive(unsigned peer, const Tag& tag, std::size_t capacity) {
+  refuse_second_thread();
+  auto ticket = std::make_shared<Transfer>();
+  ticket->block = take(capacity);
+  const std::lock_guard lock(mutex_);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(ticket->block->data(), static_cast<int>(capacity), MPI_BYTE, static_cast<int>(peer), tag_rule_(tag),
+                  communicator_, &request),
+        "MPI_Irecv");
+  requests_.push_back(request);
+  tickets_.push_back(ticket);
+  receives_.push_back(true);
+  return ticket;
+}
+
+void Mpi::progress() {
+  refuse_second_thread();
+  const std::lock_guard lock(mutex_);
+  if (requests_.empty()) return;
+  const int under_way = static_cast<int>(requests_.size());
+  finished_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  int count = 0;
+  const int code = MPI_Testsome(under_way, requests_.data(), &count, finished_.data(), statuses_.data());
+  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) check(code, "MPI_Testsome");
+  if (count == MPI_UNDEFINED || count == 0) return;
+  moved_ = true;
+  for (int i = 0; i < count; ++i) {
+    if (code == MPI_ERR_IN_STATUS) check(statuses_[i].MPI_ERROR, "A message");
+    finish(static_cast<std::size_t>(finished_[i]), statuses_[i]);
+  }
+  // From the back, so that what moves into a gap has not finished itself.
+  std::sort(finished_.begin(), finished_.begin() + count, std::greater<>());
+  for (int i = 0; i < count; ++i) {
+    const auto gap = static_cast<std::size_t>(finished_[i]);
+    requests_[gap] = requests_.back();
+    tickets_[gap] = std::move(tickets_.back());
+    receives_[gap] = receives_.back();
+    requests_.pop_back();
+    tickets_.pop_back();
+    receives_.pop_back();
+  }
+}
+
+void Mpi::finish(std::size_t index, const MPI_Status& status) {
+  Transfer& transfer = *tickets_[index];
+  if (receives_[index]) {
+    int bytes = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    transfer.block->resize(static_cast<std::size_t>(bytes));
+  } else {
+    transfer.block.reset();
+  }
+  transfer.done.store(true, std::memory_order_release);
+}
+
+// Workers often share cores: then spinning takes from the others the time in which they would send.
+void Mpi::relax() {
+  constexpr unsigned kYields = 64;
+  constexpr std::chrono::microseconds kNap{50};
+  {
+    const std::lock_guard lock(mutex_);
+    idle_ = moved_ ? 0 : idle_ + 1;
+    moved_ = false;
+    if (idle_ == 0) return;
+  }
+  if (idle_ <= kYields) {
+    sched_yield();
+  } else {
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+// Cancels what can be cancelled, and keeps the memory of the rest.
+void Mpi::give_up() noexcept {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    int finished = 0;
+    if (receives_[i] && MPI_Cancel(&requests_[i]) == MPI_SUCCESS) {
+      MPI_Test(&requests_[i], &finished, MPI_STATUS_IGNORE);
+    }
+    if (finished != 0) continue;
+    MPI_Request_free(&requests_[i]);
+    (void)new Ticket(tickets_[i]);
+  }
+}
+
+void Mpi::close() noexcept {
+  int finalized = 0;
+  if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  const std::lock_guard lock(mutex_);
+  give_up();
+  // Freeing is collective and might wait for a worker that is gone, so a broken communicator is left to MPI_Finalize.
+  if (!cause()) MPI_Comm_free(&communicator_);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi(MPI_Comm communicator) {
+  int initialized = 0;
+  int finalized = 0;
+  if (MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0 || MPI_Finalized(&finalized) != MPI_SUCCESS ||
+      finalized != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "MPI is not running; call MPI_Init_thread before make_mpi, and MPI_Finalize after the communicator.");
+  }
+  return detail::communicate_over(std::make_shared<Mpi>(communicator));
+}
+
+}  // namespace peel
