@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "peel/error.h"
@@ -34,6 +35,7 @@ class Workspace {
   ~Workspace();
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
+  [[nodiscard]] std::size_t memory_bytes() const noexcept;
   [[nodiscard]] detail::WorkspaceData& data() noexcept { return *data_; }
 
  private:
@@ -54,6 +56,9 @@ class Support {
   Support(Support&&) noexcept;
   Support& operator=(Support&&) noexcept;
   [[nodiscard]] std::uint64_t items() const noexcept;
+  [[nodiscard]] std::span<const std::uint64_t> words() const noexcept;  // a bit for each item of the plan, then zeros
+  [[nodiscard]] std::span<const std::byte> values();                    // `grain` elements for each item, in order
+  [[nodiscard]] std::size_t memory_bytes() const noexcept;
   [[nodiscard]] detail::SupportData& data() noexcept { return *data_; }
 
  private:

@@ -13,6 +13,9 @@ enum class ErrorCode {
   not_finite,        // NaN or infinity where fixed-point cells cannot hold it
   overflow,          // a value does not fit the agreed fixed-point scale
   unsupported,       // this build or this machine cannot do it
+  disagreement,      // workers called with different arrays, options or versions
+  timeout,           // a worker did not answer in time
+  transport,         // the transport failed
 };
 
 class Error : public std::runtime_error {

@@ -8,7 +8,9 @@
 
 #include "codec/engine.h"
 #include "codec/index.h"
+#include "codec/list_index.h"
 #include "codec/sparse.h"
+#include "peel/items.h"
 #include "plan/mapping.h"
 
 namespace peel {
@@ -30,6 +32,44 @@ Support::~Support() = default;
 Support::Support(Support&&) noexcept = default;
 Support& Support::operator=(Support&&) noexcept = default;
 std::uint64_t Support::items() const noexcept { return data_->items; }
+std::span<const std::uint64_t> Support::words() const noexcept { return data_->words; }
+
+std::span<const std::byte> Support::values() {
+  if (data_->segments.empty()) return {};
+  Segment& first = data_->segments[0];
+  if (data_->segments.size() > 1) {  // several threads scanned: bring their values together
+    Buffer<std::byte> all(data_->items * data_->item_bytes);
+    std::byte* to = all.data();
+    for (const Segment& segment : data_->segments) {
+      const std::size_t bytes = segment.items * data_->item_bytes;
+      if (bytes != 0) std::memcpy(to, segment.values, bytes);
+      to += bytes;
+    }
+    first.end_word = data_->segments.back().end_word;
+    first.items = data_->items;
+    first.storage.swap(all);
+    first.values = first.storage.data();
+    data_->segments.resize(1);
+  }
+  return {first.values, first.items * data_->item_bytes};
+}
+
+std::size_t Support::memory_bytes() const noexcept {
+  std::size_t bytes = data_->words.capacity() * sizeof(std::uint64_t);
+  for (const Segment& segment : data_->segments) bytes += segment.storage.capacity();
+  return bytes;
+}
+
+std::size_t Workspace::memory_bytes() const noexcept {
+  const WorkspaceData& w = *data_;
+  std::size_t bytes = w.support.words.capacity() * 8 + w.words.capacity() * 8 + w.values.capacity() +
+                      w.old_values.capacity() + w.item_blocks.capacity() * 4 + w.item_locals.capacity() * 4 +
+                      w.starts.capacity() * 8 + w.cursors.capacity() * 8 + w.dealt_locals.capacity() * 4 +
+                      w.dealt.capacity() + w.sources.capacity() * 8 + w.cells.capacity();
+  for (const Segment& segment : w.support.segments) bytes += segment.storage.capacity();
+  for (const Buffer<std::byte>& one : w.scratch) bytes += one.capacity();
+  return bytes;
+}
 
 namespace {
 
@@ -257,19 +297,46 @@ Recovery finish(Decoded&& decoded, const DecodeOptions& options) {
   return std::move(decoded.recovery);
 }
 
-// The support of either view, and the index of the message.
-void open_message(const Session& session, const Plan& plan, ConstDense x, SupportData& own, Message& message) {
-  check_dense(plan, x.data, x.size, x.type);
-  const Run& run = session.run();
-  session.engine().scan(run, static_cast<const std::byte*>(x.data), own, open_bitmap(run.g, message));
-  write_index(session.engine(), run, own, message);
+// The support of either view; `index` as in Engine::scan.
+void scan_view(const Session& session, const Plan& plan, ConstDense x, SupportData& own, std::uint64_t* index) {
+  session.engine().scan(session.run(), static_cast<const std::byte*>(x.data), own, index);
+  own.item_bytes = plan.grain() * size_of(plan.type());
+  own.scanned = plan.fingerprint();
 }
 
-void open_message(const Session& session, const Plan& plan, ConstSparse x, SupportData& own, Message& message) {
-  check_array(plan, x.values, x.items.size(), x.type);
-  const Run& run = session.run();
-  detail::gather(run.g, x, own, open_bitmap(run.g, message));
-  write_index(session.engine(), run, own, message);
+void scan_view(const Session& session, const Plan& plan, ConstSparse x, SupportData& own, std::uint64_t* index) {
+  detail::gather(session.run().g, x, own, index);
+  own.item_bytes = plan.grain() * size_of(plan.type());
+  own.scanned = plan.fingerprint();
+}
+
+void check_view(const Plan& plan, ConstDense x) { check_dense(plan, x.data, x.size, x.type); }
+void check_view(const Plan& plan, ConstSparse x) { check_array(plan, x.values, x.items.size(), x.type); }
+
+// The support of either view, and the index of the message.
+template <typename View>
+void open_message(const Session& session, const Plan& plan, View x, SupportData& own, Message& message) {
+  check_view(plan, x);
+  scan_view(session, plan, x, own, open_bitmap(session.run().g, message));
+  write_index(session.engine(), session.run(), own, message);
+}
+
+// The same of a support that was scanned before.
+void open_message(const Session& session, const Plan& plan, const SupportData& own, Message& message) {
+  if (own.scanned != plan.fingerprint()) {
+    refuse("This support was not scanned with this plan, or is used up; call scan() first.");
+  }
+  if (std::uint64_t* index = open_bitmap(session.run().g, message)) {
+    std::memcpy(index, own.words.data(), detail::word_count(session.run().g) * sizeof(std::uint64_t));
+  }
+  write_index(session.engine(), session.run(), own, message);
+}
+
+template <typename View>
+void scan_alone(const Plan& plan, View x, Support& own, const Execution& execution) {
+  check_view(plan, x);
+  own.data().plan = 0;
+  scan_view(Session(plan, execution), plan, x, own.data(), nullptr);
 }
 
 template <typename View>
@@ -280,6 +347,12 @@ void encode_view(const Plan& plan, View x, Message& message, const Execution& ex
   encode_support(session, plan, own, message);
 }
 
+void close_round_one(const Plan& plan, SupportData& own, Message& message) {
+  if (!fits_cells(plan.geometry(), own)) flag_misfit(plan.geometry(), own, message);
+  message.payload.resize(0);
+  own.plan = plan.fingerprint();
+}
+
 template <typename View>
 void encode_index_view(const Plan& plan, View x, Support& own, Message& message, const Execution& execution) {
   check_packed(plan);
@@ -287,9 +360,7 @@ void encode_index_view(const Plan& plan, View x, Support& own, Message& message,
   SupportData& support = own.data();
   support.plan = 0;
   open_message(session, plan, x, support, message);
-  if (!fits_cells(plan.geometry(), support)) flag_misfit(plan.geometry(), support, message);
-  message.payload.resize(0);
-  support.plan = plan.fingerprint();
+  close_round_one(plan, support, message);
 }
 
 }  // namespace
@@ -321,8 +392,50 @@ void encode_values(const Plan& plan, Support& own, Message& message, const Execu
     throw Error(ErrorCode::corrupt_message,
                 "The combined index lacks an item of this worker; OR the indexes of all workers before encode_values.");
   }
-  support.plan = 0;  // its values may move into the message
+  support.plan = support.scanned = 0;  // its values may move into the message
   fill_values(session, plan, support, words, overlap.items, message);
+}
+
+void scan(const Plan& plan, ConstDense x, Support& own, const Execution& execution) {
+  scan_alone(plan, x, own, execution);
+}
+void scan(const Plan& plan, ConstSparse x, Support& own, const Execution& execution) {
+  scan_alone(plan, x, own, execution);
+}
+
+void encode(const Plan& plan, Support& own, Message& message, const Execution& execution) {
+  const Session session(plan, execution);
+  open_message(session, plan, own.data(), message);
+  if (plan.codec() == Codec::packed) own.data().scanned = 0;  // its values may move into the message
+  encode_support(session, plan, own.data(), message);
+}
+
+void encode_index(const Plan& plan, Support& own, Message& message, const Execution& execution) {
+  check_packed(plan);
+  const Session session(plan, execution);
+  open_message(session, plan, own.data(), message);
+  close_round_one(plan, own.data(), message);
+}
+
+void expand(const Plan& plan, std::span<const std::uint64_t> words, const void* values, Dense x,
+            const Execution& execution) {
+  check_dense(plan, x.data, x.size, x.type);
+  if (words.size() < detail::word_count(plan.geometry())) refuse("The bitmap is shorter than the plan's items.");
+  const Session session(plan, execution);
+  session.engine().expand(session.run(), words.data(), static_cast<const std::byte*>(values),
+                          static_cast<std::byte*>(x.data));
+}
+
+void encode_positions(std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,
+                      Buffer<std::uint64_t>& list) {
+  const std::uint64_t count = (positions + 63) / 64;
+  if (words.size() < count) refuse("The bitmap is shorter than its positions.");
+  detail::encode_list(detail::engine_of(Backend::automatic), words.first(count), positions, items, list);
+}
+
+void decode_positions(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint64_t> words) {
+  if (words.size() < (positions + 63) / 64) refuse("The bitmap is shorter than its positions.");
+  detail::decode_list(list, positions, words.data());
 }
 
 Recovery decode(const Plan& plan, const Message& message, Dense x, const DecodeOptions& options) {

@@ -32,7 +32,9 @@ struct SupportData {
   Buffer<std::uint64_t> words;  // rounded up to whole Bloom rows, the rest zero
   std::vector<Segment> segments;
   std::uint64_t items = 0;
-  std::uint64_t plan = 0;  // between two rounds: the fingerprint of the plan that made it, else 0
+  std::uint64_t item_bytes = 0;
+  std::uint64_t plan = 0;     // between two rounds: the fingerprint of the plan that made it, else 0
+  std::uint64_t scanned = 0;  // the fingerprint of the plan it was scanned with, while it holds what was scanned
 };
 
 // Scratch memory of the calls; see Workspace.

@@ -1,0 +1,47 @@
+// The sum over all workers, in one call.
+//
+//   peel::State state;                                       // once per bucket
+//   peel::Report report = peel::allreduce(comm, x, state);   // every step; x is the sum
+//
+// Errors. Arguments that are wrong, or differ between workers, raise the same error on every worker before any data
+// moves, and x is unchanged. A worker that dies or stalls raises `timeout` or `transport` on the others within the
+// time-out; x may then be partly summed, and the communicator is not to be used any more.
+#pragma once
+
+#include <future>
+#include <memory>
+
+#include "peel/communicator.h"
+#include "peel/exchange.h"
+#include "peel/gradient.h"
+#include "peel/report.h"
+#include "peel/state.h"
+
+namespace peel {
+
+Report allreduce(Communicator& communicator, Dense x, State& state);
+
+// A sparse gradient in, the sparse sum out. state.options() has .elements and .grain.
+Report allreduce(Communicator& communicator, ConstSparse x, Sparse& sum, State& state);
+Report allreduce(Communicator& communicator, Sparse& x, State& state);
+
+// Worker w ends with the sum of share_of(x.size, W, w), in place; the rest of its array is unchanged.
+Report reduce_scatter(Communicator& communicator, Dense x, State& state);
+
+// Reduces several buckets at once: encode, wire and decode of one run beside those of the others. Every worker submits
+// the same buckets in the same order; x, sum and state stay where they are until the future is ready. One thread drives
+// them, so a transport must allow calls from it (MPI_THREAD_MULTIPLE).
+class AsyncReducer {
+ public:
+  explicit AsyncReducer(Communicator& communicator);
+  ~AsyncReducer();  // waits for what was submitted
+
+  [[nodiscard]] std::future<Report> allreduce(Dense x, State& state);
+  [[nodiscard]] std::future<Report> allreduce(ConstSparse x, Sparse& sum, State& state);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace peel

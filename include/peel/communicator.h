@@ -1,0 +1,89 @@
+// What the all-reduce layer needs of a transport, and no more: four collectives, begun without waiting.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "peel/buffer.h"
+#include "peel/types.h"
+
+namespace peel {
+
+// One collective: what an exchange asks for and a transport performs. All workers issue the same collectives in the
+// same order, with the same kind, and for sum and bit_or with the same length.
+struct Collective {
+  enum class Kind : std::uint8_t {
+    sum,         // data = the sum of all workers' data, numbers of `type`; integers wrap
+    bit_or,      // data = the OR of all workers' data, whole 64-bit words
+    all_to_all,  // send[w] goes to worker w; received[w] is what w sent here, whatever its length
+    all_gather,  // send[0] goes to every worker; received[w] is what w sent
+  };
+  Kind kind = Kind::sum;
+  ElementType type = ElementType::int32;
+  std::span<std::byte> data = {};
+  std::vector<std::span<const std::byte>> send = {};
+  std::vector<Buffer<std::byte>> received = {};  // one for every worker; the own one is left alone
+  std::uint32_t sequence = 0;                    // its number within the exchange, the same on every worker
+};
+std::string_view name(Collective::Kind) noexcept;
+
+// A collective under way. Its buffers belong to the transport until test() has returned true.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // Moves it on as far as it goes without waiting; true once it is complete. Throws peel::Error: `timeout` if a worker
+  // did not let it move for the time-out, `transport` if the transport failed. The communicator cannot be used then.
+  virtual bool test() = 0;
+};
+
+// What a link can do, the same numbers on every worker: a chooser decides by them.
+struct LinkFacts {
+  double latency_s = 50e-6;            // of a collective of a few bytes
+  double bytes_per_second = 1.25e9;    // that one worker sends while all do
+  double copy_bytes_per_second = 8e9;  // of memory, on the slowest worker: what codec speeds are multiples of
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  [[nodiscard]] virtual unsigned rank() const noexcept = 0;
+  [[nodiscard]] virtual unsigned size() const noexcept = 0;
+  [[nodiscard]] virtual std::string_view transport() const noexcept = 0;  // "inprocess", "mpi", "nccl", ...
+
+  // Whether it can do this kind of collective; `type` matters for sums only.
+  [[nodiscard]] virtual bool offers(Collective::Kind kind, ElementType type) const noexcept = 0;
+
+  // A number for an exchange that begins. Workers begin exchanges on one communicator in the same order, so they get
+  // the same number; collectives of different channels may then be under way at once, in any order.
+  virtual std::uint32_t open_channel() = 0;
+
+  // Begins a collective. `what` stays where it is until the operation is complete. Operations end when nothing moved
+  // for `timeout`.
+  [[nodiscard]] virtual std::unique_ptr<Operation> start(Collective& what, std::uint32_t channel,
+                                                         std::chrono::milliseconds timeout) = 0;
+
+  // Called when no operation moved: gives the processor away for a moment, at most a millisecond.
+  virtual void relax() = 0;
+
+  // Facts about the link, once they were measured or given.
+  [[nodiscard]] const std::optional<LinkFacts>& link() const noexcept { return link_; }
+  void set_link(const LinkFacts& facts) { link_ = facts; }
+
+ private:
+  std::optional<LinkFacts> link_;
+};
+
+// Performs one collective and waits for it.
+void perform(Communicator& communicator, Collective& what, std::uint32_t channel, std::chrono::milliseconds timeout);
+
+// Measures the link, all workers together, in about 50 ms on an idle one; every worker gets the same numbers, the
+// slowest worker's. Keeps them in the communicator.
+LinkFacts measure_link(Communicator& communicator, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+
+}  // namespace peel

@@ -1,0 +1,66 @@
+// One all-reduce without I/O: it says which collectives to perform, and never communicates. Whoever drives it performs
+// them: a loop over MPI, threads of a test, a dispatcher behind torch futures, a fault injector.
+//
+//   Exchange exchange(state, {.rank = 0, .size = 4, .link = facts}, x);
+//   while (Collective* ask = exchange.next()) {   // blocking driver
+//     perform(*ask);
+//     exchange.complete(*ask);
+//   }
+//
+// A driver that overlaps calls next() until it returns null, and complete() as collectives end, in any order. All
+// workers get the same collectives in the same order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "peel/communicator.h"
+#include "peel/gradient.h"
+#include "peel/report.h"
+#include "peel/state.h"
+
+namespace peel {
+
+struct World {
+  unsigned rank = 0;
+  unsigned size = 1;
+  LinkFacts link = {};
+  bool moves_buffers = true;  // all_to_all and all_gather exist: split and gather are possible
+  bool sums_floats = true;    // false: integers only, so packed uses fixed cells and dense floats are refused
+};
+
+enum class Outcome : std::uint8_t {
+  everywhere,  // all-reduce: every worker ends with the sum
+  scattered,   // reduce-scatter: worker w ends with the sum of share w, in place; the rest of its array is unchanged
+};
+
+// Share w of an array cut into `workers` contiguous shares: ceil(elements / workers) each, the last ones shorter.
+struct Share {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+Share share_of(std::uint64_t elements, unsigned workers, unsigned worker) noexcept;
+
+class Exchange {
+ public:
+  // x is summed in place and must stay where it is until the exchange is finished or destroyed. Errors in the
+  // arguments are not thrown here but told to all workers in the opening, so that all raise them.
+  Exchange(State& state, const World& world, Dense x, Outcome outcome = Outcome::everywhere);
+  // Sparse: `sum` is filled, x is only read; x must not be part of `sum`.
+  Exchange(State& state, const World& world, ConstSparse x, Sparse& sum);
+  ~Exchange();
+
+  // The next collective to begin, or null: either one under way must complete first, or all is done (finished()).
+  // Encodes and decodes. Throws peel::Error.
+  Collective* next();
+  void complete(Collective& done);
+
+  [[nodiscard]] bool finished() const noexcept;
+  [[nodiscard]] const Report& report() const noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace peel

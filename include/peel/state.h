@@ -1,0 +1,64 @@
+// What an all-reduce remembers from step to step: how many items there were, which grain fits them, how large values
+// are. One state for each bucket (an array that is reduced again and again); the caller owns it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "peel/codec.h"
+#include "peel/communicator.h"
+#include "peel/report.h"
+
+namespace peel {
+
+struct StateOptions {
+  Strategy strategy = Strategy::automatic;
+  std::uint32_t grain = 0;         // 0: found from the sums. A sparse gradient needs it: it is the length of its rows
+  std::uint64_t elements = 0;      // sparse gradients only: of the whole array
+  Index index = Index::automatic;  // packed and sketch
+  CellType cells = CellType::automatic;  // sketch: fixed32 (fixed64 for 8-byte elements); packed: native
+  std::uint64_t estimate_bytes = 0;      // estimate mode: one sketch of this payload, no repair. 0: lossless
+  std::uint64_t seed = 0x5EED;
+  std::optional<LinkFacts> link = {};  // none: measured once per communicator
+  std::uint64_t chunk_bytes = 0;       // 0: chosen. Tests make it small
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  Execution execution = {};                        // its workspace is not used
+  std::function<void(std::string_view)> log = {};  // gets a sentence when something out of the ordinary happens
+  std::string name = "gradient";                   // in logs, errors and metrics
+};
+
+namespace detail {
+struct StateData;
+}
+
+class State {
+ public:
+  explicit State(StateOptions options = {});
+  ~State();
+  State(State&&) noexcept;
+  State& operator=(State&&) noexcept;
+
+  [[nodiscard]] const StateOptions& options() const noexcept;
+  [[nodiscard]] const Totals& totals() const noexcept;
+  [[nodiscard]] const Report& last() const noexcept;
+
+  // For checkpoints: what was learned, not the options. A state that is restored on some workers only makes them choose
+  // differently once, which the next exchange notices and mends.
+  [[nodiscard]] std::vector<std::byte> serialise() const;
+  void restore(std::span<const std::byte> bytes);  // throws peel::Error (corrupt_message)
+
+  [[nodiscard]] detail::StateData& data() noexcept { return *data_; }
+
+ private:
+  std::unique_ptr<detail::StateData> data_;
+};
+
+}  // namespace peel
