@@ -1,0 +1,82 @@
+#include "peel/allreduce.h"
+
+#include <utility>
+
+#include "allreduce/drive.h"
+#include "peel/error.h"
+
+namespace peel {
+
+namespace detail {
+
+World world_of(Communicator& communicator, const StateOptions& options, ElementType type) {
+  World world{.rank = communicator.rank(), .size = communicator.size()};
+  if (options.link) {
+    world.link = *options.link;
+  } else if (world.size > 1) {
+    if (!communicator.link()) measure_link(communicator, options.timeout);
+    world.link = *communicator.link();
+  }
+  world.moves_buffers = communicator.offers(Collective::Kind::all_to_all, type) &&
+                        communicator.offers(Collective::Kind::all_gather, type);
+  world.sums_floats = communicator.offers(Collective::Kind::sum, ElementType::float32);
+  return world;
+}
+
+bool Drive::advance() {
+  bool moved = false;
+  if (Collective* ask = exchange_.next()) {
+    running_.push_back({ask, communicator_.start(*ask, channel_, timeout_)});
+    moved = true;
+  }
+  for (std::size_t i = 0; i < running_.size();) {
+    if (!running_[i].operation->test()) {
+      ++i;
+      continue;
+    }
+    Collective* done = running_[i].what;
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    exchange_.complete(*done);
+    moved = true;
+  }
+  return moved;
+}
+
+namespace {
+
+Report run(Communicator& communicator, Exchange& exchange, const StateOptions& options) {
+  if (exchange.finished()) return exchange.report();
+  Drive drive(communicator, exchange, communicator.open_channel(), options.timeout);
+  while (!drive.finished()) {
+    if (!drive.advance() && !drive.finished()) communicator.relax();
+  }
+  return exchange.report();
+}
+
+}  // namespace
+
+}  // namespace detail
+
+Report allreduce(Communicator& communicator, Dense x, State& state) {
+  Exchange exchange(state, detail::world_of(communicator, state.options(), x.type), x);
+  return detail::run(communicator, exchange, state.options());
+}
+
+Report allreduce(Communicator& communicator, ConstSparse x, Sparse& sum, State& state) {
+  Exchange exchange(state, detail::world_of(communicator, state.options(), x.type), x, sum);
+  return detail::run(communicator, exchange, state.options());
+}
+
+Report allreduce(Communicator& communicator, Sparse& x, State& state) {
+  Sparse sum;
+  const Report report = allreduce(communicator, ConstSparse(x), sum, state);
+  std::swap(x, sum);
+  return report;
+}
+
+Report reduce_scatter(Communicator& communicator, Dense x, State& state) {
+  Exchange exchange(state, detail::world_of(communicator, state.options(), x.type), x, Outcome::scattered);
+  return detail::run(communicator, exchange, state.options());
+}
+
+}  // namespace peel

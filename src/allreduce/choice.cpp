@@ -1,0 +1,153 @@
+#include "allreduce/choice.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "allreduce/parcel.h"
+
+namespace peel::detail {
+
+namespace {
+
+// What coding costs, as multiples of copying: bytes that could have been copied in the time. From `peel bench codec`
+// and add_items.cpp on one Ice Lake core that copies 10 GB/s, where 1 ns is 10 bytes.
+constexpr double kScan = 0.75;         // of the array
+constexpr double kExpand = 0.45;       // of the array
+constexpr double kBloom = 1.2;         // of the array: reading a filter out, beside the bitmap's scan and expand
+constexpr double kAddDense = 0.5;      // of each byte received
+constexpr double kSketchItem = 250;    // an item: dealing, adding, peeling
+constexpr double kMoveItem = 80;       // an item: coding its position on one side, decoding on the other
+constexpr double kAddItem = 30;        // an item of one worker
+constexpr double kHandling = 3;        // of each byte of values: packing, copying, unpacking
+constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
+
+double real(std::uint64_t value) { return static_cast<double>(value); }
+
+struct Cost {
+  double bytes = 0;   // sent by one worker
+  double copied = 0;  // bytes that could have been copied in the time of coding
+  double rounds = 0;
+};
+
+Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory) {
+  const double workers = world.size;
+  const double share = (workers - 1) / workers;
+  const double array = real(plan.dense_bytes());
+  const double item_bytes = real(plan.grain() * size_of(plan.type()));
+  const double items = real(memory.items);
+  const double own = real(memory.own_items);
+  const double scan = (kScan + kExpand) * array;
+  switch (strategy) {
+    case Strategy::dense:
+      return {2 * share * array, kAddDense * share * array, 2};
+    case Strategy::packed:
+      return {2 * share * (real(plan.index_bytes()) + items * real(plan.grain() * plan.cell_bytes())),
+              scan + (plan.index() == Index::bloom ? kBloom * array : 0) + kHandling * items * item_bytes, 4};
+    case Strategy::sketch:
+      return {
+          2 * share * real(plan.message_bytes()),
+          scan + (plan.index() == Index::bloom ? kBloom * array : 0) + items * (kSketchItem + kHandling * item_bytes),
+          2};
+    case Strategy::split:
+      return {share * (parcel_bytes(real(plan.items()), own, item_bytes) +
+                       parcel_bytes(real(plan.items()), items, item_bytes)),
+              scan + own * (kMoveItem + kAddItem) + items * kMoveItem + kHandling * (own + items) * item_bytes, 2};
+    default:
+      return {(workers - 1) * parcel_bytes(real(plan.items()), own, item_bytes),
+              scan + workers * own * (kMoveItem / 2 + kAddItem) + kHandling * workers * own * item_bytes, 1};
+  }
+}
+
+bool possible(Strategy strategy, const World& world, const ChunkShape& shape) {
+  switch (strategy) {
+    case Strategy::dense:
+      return !shape.sparse && (world.sums_floats || is_integer(shape.type));
+    case Strategy::split:
+    case Strategy::gather:
+      return world.moves_buffers;
+    default:
+      return true;
+  }
+}
+
+CellType integer_cells(ElementType type) { return size_of(type) == 8 ? CellType::fixed64 : CellType::fixed32; }
+
+// Values three bits larger than the last step's still fit.
+std::int32_t scale_for(CellType cells, const World& world, ElementType type, const ChunkMemory& memory) {
+  const bool fixed = cells == CellType::fixed32 || cells == CellType::fixed64;
+  if (!fixed || is_integer(type) || memory.has_magnitude == 0) return 0;
+  constexpr std::int32_t kRoom = 3;
+  return fit_scale(std::ldexp(1.0, std::min(memory.magnitude + kRoom, 1000)), cells, world.size);
+}
+
+}  // namespace
+
+double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory) {
+  const Cost cost = cost_of(strategy, plan, world, memory);
+  return cost.bytes / world.link.bytes_per_second + cost.copied / world.link.copy_bytes_per_second +
+         cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight);
+}
+
+Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
+              const ChunkMemory& memory) {
+  PlanOptions o;
+  o.elements = shape.elements;
+  o.type = shape.type;
+  o.workers = world.size;
+  o.grain = memory.grain;
+  o.phase = memory.phase;
+  o.seed = options.seed;
+  o.index = Index::bitmap;
+  if (strategy != Strategy::packed && strategy != Strategy::sketch) return Plan::make(o);
+
+  o.expected_items = memory.items;
+  o.index = options.index;
+  o.allow_bloom = memory.steps != 0 && !shape.sparse;
+  o.headroom_permille = memory.headroom_permille();
+  o.codec = strategy == Strategy::sketch ? Codec::sketch : Codec::packed;
+  o.cells = strategy == Strategy::sketch || options.cells == CellType::native ? options.cells : CellType::automatic;
+  if (strategy == Strategy::sketch && o.cells == CellType::native) o.cells = CellType::automatic;
+  if (strategy == Strategy::packed && !world.sums_floats) o.cells = integer_cells(shape.type);
+  const CellType cells =
+      o.cells == CellType::automatic && strategy == Strategy::sketch ? integer_cells(shape.type) : o.cells;
+  o.scale = scale_for(cells, world, shape.type, memory);
+  if (strategy == Strategy::sketch) o.payload_bytes = shape.estimate_bytes;
+  Plan plan = Plan::make(o);
+  if (options.index != Index::automatic || plan.index() != Index::bloom) return plan;
+  // A filter saves bytes and costs a pass over all items: take it where the wire is slow enough.
+  o.index = Index::bitmap;
+  Plan bitmap = Plan::make(o);
+  const bool pays = expected_seconds(strategy, plan, world, memory) < expected_seconds(strategy, bitmap, world, memory);
+  return pays ? plan : bitmap;
+}
+
+Choice choose(const StateOptions& options, const World& world, const ChunkShape& shape, const ChunkMemory& memory) {
+  const auto with = [&](Strategy strategy) -> Choice {
+    return {strategy, plan_for(strategy, options, world, shape, memory)};
+  };
+  if (shape.estimate_bytes != 0) return with(Strategy::sketch);
+  if (options.strategy != Strategy::automatic) return with(options.strategy);
+  const Strategy unknowing = world.moves_buffers ? Strategy::split : Strategy::packed;
+  if (memory.steps == 0) return with(unknowing);
+
+  std::optional<Choice> best;
+  double least = 0;
+  for (const Strategy strategy :
+       {Strategy::dense, Strategy::split, Strategy::gather, Strategy::packed, Strategy::sketch}) {
+    if (!possible(strategy, world, shape)) continue;
+    // Sums of fixed cells are rounded to a shared scale: not what somebody gets who did not ask for it.
+    if (strategy == Strategy::sketch && world.moves_buffers) continue;
+    Choice choice = with(strategy);
+    const double seconds =
+        expected_seconds(strategy, choice.plan, world, memory) * (strategy == Strategy::dense ? kDenseMargin : 1);
+    if (!best || seconds < least) {
+      best = std::move(choice);
+      least = seconds;
+    }
+  }
+  return *best;
+}
+
+}  // namespace peel::detail

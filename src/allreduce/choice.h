@@ -1,0 +1,37 @@
+// Which strategy a chunk takes, and with which plan: a cost model over facts that all workers share.
+#pragma once
+
+#include <cstdint>
+
+#include "allreduce/memory.h"
+#include "peel/exchange.h"
+#include "peel/plan.h"
+#include "peel/report.h"
+
+namespace peel::detail {
+
+struct Choice {
+  Strategy strategy = Strategy::dense;  // never `automatic`
+  Plan plan;                            // with it a chunk is scanned, and for packed and sketch encoded
+};
+
+// What a chunk is, beside what is remembered of it.
+struct ChunkShape {
+  std::uint64_t elements = 0;
+  ElementType type = ElementType::float32;
+  bool sparse = false;
+  std::uint64_t estimate_bytes = 0;  // of this chunk's payload; 0: lossless
+};
+
+// With what is remembered, or without: the default that needs no knowledge is split, which sends what there is, or
+// packed with a bitmap where buffers cannot be moved.
+Choice choose(const StateOptions& options, const World& world, const ChunkShape& shape, const ChunkMemory& memory);
+
+// The plan for one strategy.
+Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
+              const ChunkMemory& memory);
+
+// Seconds one chunk is expected to take; exposed for tests.
+double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory);
+
+}  // namespace peel::detail

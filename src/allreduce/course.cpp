@@ -1,0 +1,92 @@
+#include "allreduce/course.h"
+
+#include <algorithm>
+
+#include "peel/grain.h"
+
+#if PEEL_HAVE_NVTX
+#include <nvtx3/nvToolsExt.h>
+#endif
+
+namespace peel::detail {
+
+Timed::Timed(double& seconds, [[maybe_unused]] const char* name)
+    : seconds_(seconds), start_(std::chrono::steady_clock::now()) {
+#if PEEL_HAVE_NVTX
+  nvtxRangePushA(name);
+#endif
+}
+
+Timed::~Timed() {
+#if PEEL_HAVE_NVTX
+  nvtxRangePop();
+#endif
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+std::unique_ptr<Course> make_course(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::packed:
+      return make_packed();
+    case Strategy::sketch:
+      return make_sketch();
+    case Strategy::split:
+      return make_split();
+    case Strategy::gather:
+      return make_gather();
+    default:
+      return make_dense();
+  }
+}
+
+ElementType sum_type(const Plan& plan) {
+  switch (plan.cells()) {
+    case CellType::fixed32:
+      return ElementType::int32;
+    case CellType::fixed64:
+      return ElementType::int64;
+    case CellType::float32:
+      return ElementType::float32;
+    default:
+      return plan.type();
+  }
+}
+
+void report_exactness(Report& report, Exactness exactness) {
+  // From the most exact to the least.
+  constexpr Exactness kOrder[] = {Exactness::rounded_once, Exactness::as_dense, Exactness::fixed_point,
+                                  Exactness::estimated};
+  const auto rank = [&](Exactness one) { return std::find(std::begin(kOrder), std::end(kOrder), one); };
+  if (rank(exactness) > rank(report.exactness)) report.exactness = exactness;
+}
+
+// Looking takes about 0.7 ms for 2^20 elements: at the first two steps, when the union changed by a quarter, and else
+// once in 32 steps.
+void learn_grain(Chunk& chunk) {
+  if (chunk.options.grain != 0 || chunk.view.sparse()) return;
+  ChunkMemory& memory = chunk.memory;
+  const std::uint64_t then = memory.items_then;
+  const bool moved = memory.items > then + then / 4 || memory.items < then - then / 4;
+  if (memory.steps > 2 && !moved && memory.steady < 32) return;
+  const Dense x = chunk.view.dense();
+  const GrainChoice best = best_grain(ConstDense(x.data, x.size, x.type), {.elements = x.size,
+                                                                           .type = x.type,
+                                                                           .workers = chunk.world.size,
+                                                                           .allow_bloom = false,
+                                                                           .allow_list = chunk.world.moves_buffers});
+  const bool other = best.grain != memory.grain || best.phase != memory.phase;
+  // Own items at another grain are not known: assume that they shrink or grow as the union does.
+  if (other && memory.items != 0) {
+    memory.own_items =
+        static_cast<std::uint64_t>(static_cast<double>(memory.own_items) * static_cast<double>(best.expected_items) /
+                                   static_cast<double>(memory.items));
+  }
+  memory.grain = best.grain;
+  memory.phase = best.phase;
+  memory.items = best.expected_items;
+  memory.items_then = best.expected_items;
+  memory.steady = 0;
+  if (memory.steps == 0) memory.steps = 1;
+}
+
+}  // namespace peel::detail

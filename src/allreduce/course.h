@@ -1,0 +1,74 @@
+// How one chunk gets its sum: a course of steps, each asking for collectives, one class for each strategy.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "allreduce/choice.h"
+#include "allreduce/memory.h"
+#include "allreduce/view.h"
+#include "peel/exchange.h"
+
+namespace peel::detail {
+
+// Everything a course needs of its chunk.
+struct Chunk {
+  const World& world;
+  const StateOptions& options;
+  ChunkMemory& memory;
+  Slot& slot;
+  Report& report;  // of the whole exchange: courses add to it
+  ChunkShape shape;
+  ChunkView view;
+  Choice choice;
+
+  [[nodiscard]] Execution execution() const {
+    Execution with = options.execution;
+    with.workspace = &slot.workspace;
+    return with;
+  }
+  void log(std::string_view sentence) const {
+    if (options.log) options.log(sentence);
+  }
+};
+
+// Names the time spent here in the report, and in profilers.
+class Timed {
+ public:
+  Timed(double& seconds, const char* name);
+  ~Timed();
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+using Asks = std::vector<Collective*>;
+
+class Course {
+ public:
+  virtual ~Course() = default;
+  // Called first, then whenever all it asked for is complete. Adds to `asks`, or leaves it empty: the chunk is done.
+  virtual void step(Chunk& chunk, Asks& asks) = 0;
+};
+
+std::unique_ptr<Course> make_course(Strategy strategy);
+std::unique_ptr<Course> make_dense();
+std::unique_ptr<Course> make_packed();
+std::unique_ptr<Course> make_sketch();
+std::unique_ptr<Course> make_split();
+std::unique_ptr<Course> make_gather();
+
+// Looks for the best grain in the sum, now and then: every worker at the same steps, since all see the same sums.
+void learn_grain(Chunk& chunk);
+
+// The number type in which cells are summed.
+ElementType sum_type(const Plan& plan);
+
+void report_exactness(Report& report, Exactness exactness);
+
+}  // namespace peel::detail

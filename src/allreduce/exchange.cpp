@@ -1,0 +1,529 @@
+// The engine: opens, runs the courses of a few chunks at a time, and hands out what they ask for in one fixed order.
+//
+// Chunks under way stand in a queue. The first one steps when all it asked for is complete, and goes to the end of the
+// queue; a chunk that is done makes room for the next. So the order of collectives depends on what was asked, never on
+// which of them happened to complete first, and is the same on every worker.
+#include "peel/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "allreduce/course.h"
+#include "allreduce/layout.h"
+#include "allreduce/opening.h"
+#include "allreduce/scatter.h"
+#include "peel/error.h"
+
+namespace peel {
+
+namespace {
+
+using namespace detail;
+
+bool disabled() {
+  const char* value = std::getenv("PEEL_DISABLE");
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
+}
+
+// What is wrong with the arguments, or nothing.
+std::string refusal(const StateData& state, const World& world, ElementType type, Outcome outcome, bool sparse) {
+  const StateOptions& o = state.options;
+  if (state.busy) return "its state is in use by another exchange; give each bucket a state of its own.";
+  if (o.grain > 1024 || (o.grain != 0 && !std::has_single_bit(o.grain))) {
+    return "the grain must be 0 (found by itself) or a power of two from 1 to 1024.";
+  }
+  const Strategy strategy = o.strategy;
+  if (!world.moves_buffers && (strategy == Strategy::split || strategy == Strategy::gather)) {
+    return "this transport can only SUM and OR; use packed, sketch or auto.";
+  }
+  if (!world.sums_floats && strategy == Strategy::dense && !is_integer(type)) {
+    return "this transport adds integers only; use packed, sketch or auto.";
+  }
+  if (sparse && strategy == Strategy::dense) return "a sparse gradient has no dense sum; use another strategy or auto.";
+  if (outcome == Outcome::scattered && strategy != Strategy::automatic && strategy != Strategy::dense &&
+      strategy != Strategy::split) {
+    return "a reduce-scatter can be dense or split; use one of them or auto.";
+  }
+  if (outcome == Outcome::scattered && !world.moves_buffers) {
+    return "this transport can only SUM and OR, and a reduce-scatter has to move buffers; use an all-reduce.";
+  }
+  if (o.estimate_bytes != 0 && strategy != Strategy::automatic && strategy != Strategy::sketch) {
+    return "estimates come from sketches; use strategy sketch or auto with estimate_bytes.";
+  }
+  return "";
+}
+
+std::string refusal(const StateData& state, const World& world, Dense x, Outcome outcome) {
+  if (x.data == nullptr && x.size != 0) return "its array is a null pointer; pass the elements.";
+  if (static_cast<unsigned>(x.type) > 7) return "its element type is unknown.";
+  if (reinterpret_cast<std::uintptr_t>(x.data) % size_of(x.type) != 0) {
+    return "its array is not aligned to the element size; copy it to aligned memory.";
+  }
+  return refusal(state, world, x.type, outcome, /*sparse=*/false);
+}
+
+std::string refusal(const StateData& state, const World& world, ConstSparse x) {
+  const StateOptions& o = state.options;
+  if (o.elements == 0 || o.grain == 0) {
+    return "a sparse gradient needs .elements and .grain in the options of its state: the length of the whole array, "
+           "and of one row.";
+  }
+  if (x.values == nullptr && !x.items.empty()) return "its values are a null pointer; pass them.";
+  if (static_cast<unsigned>(x.type) > 7) return "its element type is unknown.";
+  std::uint64_t next = 0;
+  const std::uint64_t end = (o.elements + o.grain - 1) / o.grain;
+  for (const std::uint64_t item : x.items) {
+    if (item < next) return "its item numbers do not increase; sort them and add up those that occur twice.";
+    if (item >= end) return "item " + std::to_string(item) + " is past the end of the array.";
+    next = item + 1;
+  }
+  return refusal(state, world, x.type, Outcome::everywhere, /*sparse=*/true);
+}
+
+// One chunk under way.
+struct Active {
+  Chunk chunk;
+  std::unique_ptr<Course> course;
+  std::size_t number = 0;
+  std::size_t slot = 0;
+  unsigned outstanding = 0;
+  std::uint32_t rounds = 0;
+};
+
+}  // namespace
+
+class Exchange::Impl {
+ public:
+  Impl(State& state, const World& world, Dense x, Outcome outcome)
+      : state_(state.data()), world_(world), outcome_(outcome), dense_(x), type_(x.type), elements_(x.size) {
+    open(refusal(state_, world_, x, outcome));
+  }
+  Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
+      : state_(state.data()),
+        world_(world),
+        sparse_(x),
+        sum_(&sum),
+        type_(x.type),
+        elements_(state.options().elements) {
+    open(refusal(state_, world_, x));
+  }
+  ~Impl() {
+    if (holds_state_) state_.busy = false;
+  }
+
+  Collective* next() {
+    if (finished_) return nullptr;
+    if (phase_ == Phase::begin) {
+      phase_ = Phase::opening;
+      return hand_out(opening_);
+    }
+    if (phase_ == Phase::differing) return nullptr;
+    if (phase_ == Phase::explain) {
+      phase_ = Phase::differing;
+      return hand_out(explanation_);
+    }
+    if (asks_.empty()) prepare();
+    if (phase_ != Phase::running || asks_.empty()) return nullptr;
+    Collective* ask = asks_.front();
+    asks_.erase(asks_.begin());
+    return hand_out(*ask);
+  }
+
+  void complete(Collective& done) {
+    if (&done == &opening_) return opened();
+    if (&done == &explanation_) return raise();
+    for (const auto& active : queue_) {
+      for (Collective& one : active->chunk.slot.collectives) {
+        if (&one == &done && active->outstanding != 0) {
+          --active->outstanding;
+          return;
+        }
+      }
+    }
+    throw Error(ErrorCode::invalid_argument, "This collective is not one that the exchange handed out.");
+  }
+
+  [[nodiscard]] bool finished() const noexcept { return finished_; }
+  [[nodiscard]] const Report& report() const noexcept { return report_; }
+
+ private:
+  enum class Phase : std::uint8_t { begin, opening, explain, differing, running };
+
+  [[nodiscard]] bool sparse() const { return sum_ != nullptr; }
+  [[nodiscard]] const StateOptions& options() const { return state_.options; }
+
+  void open(const std::string& refused) {
+    start_ = std::chrono::steady_clock::now();
+    report_.workers = world_.size;
+    report_.exactness = Exactness::rounded_once;
+    if (refused.empty()) {
+      state_.busy = true;
+      holds_state_ = true;
+      remember_array();
+    }
+    if (world_.size == 1) return refused.empty() ? finish_alone() : throw Error(ErrorCode::invalid_argument, refused);
+    terms_.refuse(refused);
+    name_terms();
+    if (refused.empty()) plan_chunks();
+    opening_words_ = make_opening(terms_.fingerprint(), choices_fingerprint(),
+                                  (disabled() ? kOpeningDisabled : 0) | (terms_.refused() ? kOpeningRefused : 0));
+    opening_.kind = Collective::Kind::bit_or;
+    opening_.data = std::as_writable_bytes(std::span<std::uint64_t>(opening_words_));
+  }
+
+  // Another array than last time: what was learned is of no use.
+  void remember_array() {
+    layout_ = outcome_ == Outcome::scattered ? cut_shares(options(), elements_, type_, world_.size)
+              : sparse()                     ? cut_sparse(options())
+                                             : cut_dense(options(), elements_, type_);
+    const bool same = state_.elements == elements_ && state_.type == type_ && state_.workers == world_.size &&
+                      state_.chunks.size() == layout_.chunks.size();
+    if (!same) forget();
+    state_.elements = elements_;
+    state_.type = type_;
+    state_.workers = world_.size;
+  }
+
+  void forget() {
+    state_.chunks.assign(layout_.chunks.size(), {});
+    for (ChunkMemory& memory : state_.chunks) memory.grain = std::max(1u, options().grain);
+  }
+
+  void name_terms() {
+    const StateOptions& o = options();
+    const auto number = [](auto value) { return std::to_string(value); };
+    terms_.add("version", PEEL_VERSION);
+    terms_.add("workers", number(world_.size));
+    terms_.add("elements", number(elements_));
+    terms_.add("type", std::string(peel::name(type_)));
+    terms_.add("view", sparse() ? "sparse" : "dense");
+    terms_.add("outcome", outcome_ == Outcome::scattered ? "reduce-scatter" : "all-reduce");
+    terms_.add("strategy", std::string(peel::name(o.strategy)));
+    terms_.add("grain", number(o.grain));
+    terms_.add("index", std::string(peel::name(o.index)));
+    terms_.add("cells", std::string(peel::name(o.cells)));
+    terms_.add("estimate bytes", number(o.estimate_bytes));
+    terms_.add("chunk bytes", number(o.chunk_bytes));
+    terms_.add("seed", number(o.seed));
+    terms_.add("transport", std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") +
+                                (world_.sums_floats ? "" : ", integers only"));
+  }
+
+  [[nodiscard]] ChunkShape shape_of(std::size_t chunk) const {
+    const std::uint64_t elements = layout_.chunks[chunk].end - layout_.chunks[chunk].begin;
+    ChunkShape shape{.elements = elements, .type = type_, .sparse = sparse(), .estimate_bytes = 0};
+    if (options().estimate_bytes != 0) {
+      const double share = static_cast<double>(elements) / static_cast<double>(elements_);
+      shape.estimate_bytes = std::max<std::uint64_t>(
+          256, static_cast<std::uint64_t>(static_cast<double>(options().estimate_bytes) * share));
+    }
+    return shape;
+  }
+
+  void plan_chunks() {
+    choices_.clear();
+    try {
+      for (std::size_t c = 0; c < layout_.chunks.size(); ++c) choices_.push_back(choose_for(c));
+    } catch (const Error& error) {  // options that no plan can have: every worker shall know
+      terms_.refuse(error.what());
+    }
+  }
+
+  [[nodiscard]] Choice choose_for(std::size_t c) const {
+    const ChunkShape shape = shape_of(c);
+    const ChunkMemory& memory = state_.chunks[c];
+    if (disabled_) {
+      const Strategy plain = sparse() ? Strategy::gather : Strategy::dense;
+      return {plain, plan_for(plain, options(), world_, shape, memory)};
+    }
+    if (outcome_ == Outcome::scattered) {
+      return {choose_scatter(options(), memory, shape.elements * world_.size, size_of(type_)),
+              plan_for(Strategy::dense, options(), world_, shape, {})};
+    }
+    return choose(options(), world_, shape, memory);
+  }
+
+  // Of what was chosen, not of what it was chosen by: machines may differ in the last bit of a logarithm.
+  [[nodiscard]] std::uint64_t choices_fingerprint() const {
+    std::vector<std::uint64_t> words;
+    for (const Choice& choice : choices_) {
+      words.push_back(static_cast<std::uint64_t>(choice.strategy));
+      words.push_back(choice.plan.fingerprint());
+    }
+    for (const ChunkMemory& memory : state_.chunks) {
+      words.push_back(memory.steps == 0 ? 0 : 1);
+      words.push_back(memory.has_magnitude);
+    }
+    return XXH3_64bits(words.data(), words.size() * sizeof(std::uint64_t));
+  }
+
+  void opened() {
+    const OpeningResult result = read_opening(opening_words_);
+    if (!result.agreed || (result.flags & kOpeningRefused) != 0) return prepare_explanation();
+    phase_ = Phase::running;
+    const bool disable = (result.flags & kOpeningDisabled) != 0;
+    if (result.planned && !disable) return;
+    if (!result.planned) {
+      report_.reset = true;
+      if (options().log) options().log("The workers had chosen differently; all take the common default this step.");
+      world_.link = {};
+      forget();
+    }
+    disabled_ = disable;
+    asks_.clear();
+    queue_.clear();
+    admitted_ = 0;
+    free_slots_.clear();
+    plan_chunks();
+  }
+
+  void prepare_explanation() {
+    if (!world_.moves_buffers) {
+      if (terms_.refused()) throw Error(ErrorCode::invalid_argument, "This worker cannot take part: " + own_refusal());
+      throw Error(ErrorCode::disagreement,
+                  "Workers differ in arrays, options or version, or one was called wrongly; compare their logs.");
+    }
+    own_terms_ = terms_.serialise();
+    explanation_.kind = Collective::Kind::all_gather;
+    explanation_.send.assign(1, own_terms_);
+    explanation_.received.resize(world_.size);
+    phase_ = Phase::explain;
+  }
+
+  [[nodiscard]] std::string own_refusal() const {
+    const std::vector<std::byte> text = terms_.serialise();
+    const std::string all(reinterpret_cast<const char*>(text.data()), text.size());
+    return all.substr(8, all.find('\n') - 8);
+  }
+
+  [[noreturn]] void raise() {
+    std::vector<std::vector<std::byte>> of_all(world_.size);
+    for (unsigned w = 0; w < world_.size; ++w) {
+      const Buffer<std::byte>& one = explanation_.received[w];
+      of_all[w] = w == world_.rank ? own_terms_ : std::vector<std::byte>(one.data(), one.data() + one.size());
+    }
+    const bool refused = (read_opening(opening_words_).flags & kOpeningRefused) != 0;
+    throw Error(refused ? ErrorCode::invalid_argument : ErrorCode::disagreement, explain_difference(of_all));
+  }
+
+  // Lets chunks step until one asks for something, or until the first one has to wait.
+  void prepare() {
+    for (;;) {
+      admit();
+      if (queue_.empty()) {
+        if (phase_ == Phase::running) finish();
+        return;
+      }
+      Active& first = *queue_.front();
+      if (first.outstanding != 0) return;
+      first.course->step(first.chunk, asks_);
+      if (asks_.empty()) {
+        retire(first);
+        continue;
+      }
+      first.outstanding = static_cast<unsigned>(asks_.size());
+      report_.rounds = std::max(report_.rounds, ++first.rounds);
+      queue_.push_back(std::move(queue_.front()));
+      queue_.pop_front();
+      return;
+    }
+  }
+
+  void admit() {
+    if (admitted_ == 0 && free_slots_.empty()) {
+      for (std::size_t s = 0; s < kChunksInFlight; ++s) free_slots_.push_back(s);
+      parts_.assign(sparse() ? layout_.chunks.size() : 0, {});
+    }
+    while (admitted_ < choices_.size() && !free_slots_.empty()) {
+      const std::size_t slot = free_slots_.front();
+      free_slots_.pop_front();
+      queue_.push_back(make_active(admitted_++, slot));
+    }
+  }
+
+  std::unique_ptr<Active> make_active(std::size_t number, std::size_t slot_number) {
+    Slot& slot = state_.slots[slot_number];
+    slot.prepare(world_.size);
+    auto active = std::make_unique<Active>(Active{.chunk = {.world = world_,
+                                                            .options = options(),
+                                                            .memory = state_.chunks[number],
+                                                            .slot = slot,
+                                                            .report = report_,
+                                                            .shape = shape_of(number),
+                                                            .view = view_of(number, slot),
+                                                            .choice = choices_[number]},
+                                                  .course = nullptr,
+                                                  .number = number,
+                                                  .slot = slot_number});
+    active->course = outcome_ == Outcome::scattered ? make_scatter(dense_, pieces_of(number))
+                                                    : make_course(active->chunk.choice.strategy);
+    return active;
+  }
+
+  [[nodiscard]] ChunkView view_of(std::size_t number, Slot& slot) {
+    const Share range = layout_.chunks[number];
+    if (!sparse()) {
+      return ChunkView(
+          Dense(static_cast<std::byte*>(dense_.data) + range.begin * size_of(type_), range.end - range.begin, type_));
+    }
+    const std::uint64_t grain = options().grain;
+    const std::uint64_t first = range.begin / grain;
+    const auto begin = std::lower_bound(sparse_.items.begin(), sparse_.items.end(), first);
+    const auto end = std::lower_bound(begin, sparse_.items.end(), (range.end + grain - 1) / grain);
+    slot.items.assign(begin, end);
+    for (std::uint64_t& item : slot.items) item -= first;
+    const std::size_t offset = static_cast<std::size_t>(begin - sparse_.items.begin()) * grain * size_of(type_);
+    const auto* values = static_cast<const std::byte*>(sparse_.values);
+    return {ConstSparse(slot.items, values == nullptr ? nullptr : values + offset, type_), range.end - range.begin,
+            parts_[number]};
+  }
+
+  [[nodiscard]] std::vector<Share> pieces_of(std::size_t number) const {
+    std::vector<Share> pieces;
+    for (unsigned w = 0; w < world_.size; ++w) {
+      const Share share = share_of(elements_, world_.size, w);
+      pieces.push_back({std::min(share.end, share.begin + layout_.chunks[number].begin),
+                        std::min(share.end, share.begin + layout_.chunks[number].end)});
+    }
+    return pieces;
+  }
+
+  void retire(Active& done) {
+    const Choice& choice = done.chunk.choice;
+    used_[{choice.strategy, choice.plan.grain()}] += done.chunk.shape.elements;
+    report_.index = choice.plan.index();
+    free_slots_.push_back(done.slot);
+    queue_.pop_front();
+  }
+
+  void finish() {
+    report_.chunks = static_cast<std::uint32_t>(layout_.chunks.size());
+    std::uint64_t most = 0;
+    for (const auto& [what, elements] : used_) {
+      if (elements > most) {
+        most = elements;
+        report_.strategy = what.first;
+        report_.grain = what.second;
+      }
+    }
+    if (sparse()) join_parts();
+    const double ring = outcome_ == Outcome::scattered ? 1 : 2;
+    report_.dense_bytes = static_cast<std::uint64_t>(ring * (world_.size - 1) / world_.size *
+                                                     static_cast<double>(elements_ * size_of(type_)));
+    for (const Slot& slot : state_.slots) report_.workspace_bytes += slot.memory_bytes();
+    close();
+  }
+
+  void finish_alone() {
+    report_.strategy = sparse() ? Strategy::gather : Strategy::dense;
+    if (sparse()) {
+      sum_->type = type_;
+      sum_->items.assign(sparse_.items.begin(), sparse_.items.end());
+      const std::size_t bytes = sparse_.items.size() * options().grain * size_of(type_);
+      const auto* values = static_cast<const std::byte*>(sparse_.values);
+      sum_->values.assign(values, values + bytes);
+    }
+    close();
+  }
+
+  void close() {
+    report_.total_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    report_.wire_s = std::max(0.0, report_.total_s - report_.encode_s - report_.decode_s);
+    report_.step = ++state_.step;
+    state_.totals.add(report_);
+    state_.last = report_;
+    state_.busy = false;
+    holds_state_ = false;
+    finished_ = true;
+  }
+
+  void join_parts() {
+    std::size_t items = 0;
+    std::size_t bytes = 0;
+    for (const Sparse& part : parts_) {
+      items += part.items.size();
+      bytes += part.values.size();
+    }
+    sum_->type = type_;
+    sum_->items.clear();
+    sum_->values.clear();
+    sum_->items.reserve(items);
+    sum_->values.reserve(bytes);
+    for (std::size_t c = 0; c < parts_.size(); ++c) {
+      const std::uint64_t first = layout_.chunks[c].begin / options().grain;
+      for (const std::uint64_t item : parts_[c].items) sum_->items.push_back(first + item);
+      sum_->values.insert(sum_->values.end(), parts_[c].values.begin(), parts_[c].values.end());
+      parts_[c] = {};
+    }
+  }
+
+  Collective* hand_out(Collective& ask) {
+    ask.sequence = sequence_++;
+    const std::uint64_t others = world_.size - 1;
+    switch (ask.kind) {
+      case Collective::Kind::sum:
+      case Collective::Kind::bit_or:
+        report_.bytes_sent += 2 * others * ask.data.size() / world_.size;
+        break;
+      case Collective::Kind::all_to_all:
+        for (unsigned w = 0; w < world_.size; ++w) report_.bytes_sent += w == world_.rank ? 0 : ask.send[w].size();
+        break;
+      case Collective::Kind::all_gather:
+        report_.bytes_sent += others * ask.send[0].size();
+        break;
+    }
+    return &ask;
+  }
+
+  StateData& state_;
+  World world_;
+  Outcome outcome_ = Outcome::everywhere;
+  Dense dense_;
+  ConstSparse sparse_;
+  Sparse* sum_ = nullptr;
+  ElementType type_;
+  std::uint64_t elements_;
+
+  Phase phase_ = Phase::begin;
+  bool finished_ = false;
+  bool holds_state_ = false;
+  bool disabled_ = false;
+  Terms terms_;
+  Opening opening_words_ = {};
+  Collective opening_;
+  Collective explanation_;
+  std::vector<std::byte> own_terms_;
+
+  Layout layout_;
+  std::vector<Choice> choices_;
+  std::size_t admitted_ = 0;
+  std::deque<std::size_t> free_slots_;
+  std::deque<std::unique_ptr<Active>> queue_;
+  Asks asks_;  // of the chunk that stepped last, not handed out yet
+  std::uint32_t sequence_ = 0;
+  std::vector<Sparse> parts_;  // sums of sparse chunks
+  std::map<std::pair<Strategy, std::uint32_t>, std::uint64_t> used_;
+  Report report_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+Exchange::Exchange(State& state, const World& world, Dense x, Outcome outcome)
+    : impl_(std::make_unique<Impl>(state, world, x, outcome)) {}
+Exchange::Exchange(State& state, const World& world, ConstSparse x, Sparse& sum)
+    : impl_(std::make_unique<Impl>(state, world, x, sum)) {}
+Exchange::~Exchange() = default;
+Collective* Exchange::next() { return impl_->next(); }
+void Exchange::complete(Collective& done) { impl_->complete(done); }
+bool Exchange::finished() const noexcept { return impl_->finished(); }
+const Report& Exchange::report() const noexcept { return impl_->report(); }
+
+}  // namespace peel

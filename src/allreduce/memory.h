@@ -1,0 +1,71 @@
+// What a state remembers of each chunk of its array, and the memory that chunks under way use. Everything that is
+// remembered is an integer that all workers derive from the same sums, so all hold the same.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "allreduce/vitals.h"
+#include "peel/codec.h"
+#include "peel/communicator.h"
+#include "peel/message.h"
+#include "peel/report.h"
+#include "peel/state.h"
+
+namespace peel::detail {
+
+struct ChunkMemory {
+  std::uint64_t steps = 0;      // in which something was learned; 0: nothing is known
+  std::uint64_t items = 0;      // of the last union, at this grain and phase
+  std::uint64_t own_items = 0;  // of one worker, on average or a little above
+  std::uint32_t grain = 1;
+  std::uint32_t phase = 0;
+  std::uint32_t variation_permille = 0;  // by how much unions changed from step to step, a maximum that fades
+  std::uint32_t has_magnitude = 0;
+  std::int32_t magnitude = 0;    // values of the last step were below 2^magnitude on every worker
+  std::uint32_t steady = 0;      // steps since the grain was looked for
+  std::uint64_t items_then = 0;  // items when the grain was looked for
+
+  void learn(std::uint64_t union_items, std::uint64_t own);
+  void learn_magnitude(const std::optional<std::int32_t>& seen);
+  [[nodiscard]] std::uint32_t headroom_permille() const;  // for a plan of the next step
+};
+
+// Memory of one chunk under way, kept from step to step.
+struct Slot {
+  Support support;
+  Message message;
+  Workspace workspace;
+  Buffer<std::uint64_t> list;                      // coded positions
+  Buffer<std::uint64_t> words;                     // the union
+  Buffer<std::byte> values;                        // its sums
+  std::vector<Buffer<std::uint64_t>> share_words;  // one for each worker
+  std::vector<Buffer<std::byte>> share_values;
+  std::vector<Buffer<std::byte>> parcels;
+  Buffer<std::byte> own_parcel;
+  std::vector<std::uint64_t> items;  // of a sparse chunk, counted from its first
+  std::array<Collective, 2> collectives;
+
+  void prepare(unsigned workers);
+  [[nodiscard]] std::size_t memory_bytes() const;
+};
+
+inline constexpr std::size_t kChunksInFlight = 3;
+
+struct StateData {
+  StateOptions options;
+  // The array this was learned on; another one starts anew.
+  std::uint64_t elements = 0;
+  ElementType type = ElementType::float32;
+  std::uint32_t workers = 0;
+  std::uint64_t step = 0;
+  std::vector<ChunkMemory> chunks;
+  Totals totals;
+  Report last;
+  std::array<Slot, kChunksInFlight> slots;
+  bool busy = false;  // an exchange is under way
+};
+
+}  // namespace peel::detail

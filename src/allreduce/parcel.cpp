@@ -1,0 +1,127 @@
+#include "allreduce/parcel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "peel/error.h"
+#include "peel/items.h"
+
+namespace peel::detail {
+
+namespace {
+
+constexpr std::uint32_t kMagic = 0x6C656570;  // "peel"
+
+// Coding a list takes about 4 ns an item on either side, reading a bitmap next to nothing. Above this density a list
+// saves less than 4% of a parcel of 4-byte items (at 20%: 7.1 bits an item against 7.4) and costs more than it saves on
+// any link faster than 100 Mbit/s.
+constexpr double kListDensity = 0.2;
+
+// Bits a coded list takes for each position: the entropy, and 3% for the code.
+double list_bits(double density) {
+  if (density <= 0 || density >= 1) return 0;
+  return 1.03 * (-density * std::log2(density) - (1 - density) * std::log2(1 - density));
+}
+
+bool wants_list(const ParcelShape& shape, std::uint64_t items) {
+  const double density = static_cast<double>(items) / static_cast<double>(shape.positions);
+  if (density > kListDensity) return false;
+  const double saved = (1 - list_bits(density)) * static_cast<double>(shape.positions) / 8;
+  return saved > 0.02 * static_cast<double>(items * shape.item_bytes);
+}
+
+[[noreturn]] void corrupt() {
+  throw Error(
+      ErrorCode::corrupt_message,
+      "Items from another worker arrived damaged; check that all workers run the same version, and the network.");
+}
+
+std::uint64_t count_bits(std::span<const std::uint64_t> words) {
+  std::uint64_t bits = 0;
+  for (const std::uint64_t word : words) bits += static_cast<std::uint64_t>(std::popcount(word));
+  return bits;
+}
+
+}  // namespace
+
+void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
+                 Buffer<std::byte>& parcel) {
+  const std::uint64_t words = (shape.positions + 63) / 64;
+  ParcelHeader header{.magic = kMagic, .items = items.items, .count = items.count};
+  const std::uint64_t* index = items.words.data();
+  if (items.items == 0) {
+    header.kind = ParcelHeader::Kind::none;
+  } else if (items.items == shape.positions) {
+    header.kind = ParcelHeader::Kind::all;
+  } else if (wants_list(shape, items.items)) {
+    encode_positions(items.words, shape.positions, items.items, list);
+    header.kind = ParcelHeader::Kind::list;
+    header.index_words = list.size();
+    index = list.data();
+  } else {
+    header.kind = ParcelHeader::Kind::bitmap;
+    header.index_words = words;
+  }
+  const std::size_t index_bytes = header.index_words * sizeof(std::uint64_t);
+  const std::size_t value_bytes = items.items * shape.item_bytes;
+  parcel.resize(sizeof(header) + index_bytes + value_bytes);
+  std::memcpy(parcel.data(), &header, sizeof(header));
+  if (index_bytes != 0) std::memcpy(parcel.data() + sizeof(header), index, index_bytes);
+  if (value_bytes != 0) std::memcpy(parcel.data() + sizeof(header) + index_bytes, items.values, value_bytes);
+}
+
+void set_parcel_count(std::uint64_t count, Buffer<std::byte>& parcel) {
+  std::memcpy(parcel.data() + offsetof(ParcelHeader, count), &count, sizeof(count));
+}
+
+ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel, Buffer<std::uint64_t>& words) {
+  ParcelHeader header;
+  if (parcel.size() < sizeof(header)) corrupt();
+  std::memcpy(&header, parcel.data(), sizeof(header));
+  if (header.magic != kMagic || header.items > shape.positions) corrupt();
+  const std::size_t room = parcel.size() - sizeof(header);
+  if (header.index_words > room / sizeof(std::uint64_t)) corrupt();
+  const std::size_t index_bytes = header.index_words * sizeof(std::uint64_t);
+  if (room - index_bytes != header.items * shape.item_bytes) corrupt();
+
+  const std::uint64_t count = (shape.positions + 63) / 64;
+  const std::uint64_t tail =
+      shape.positions % 64 == 0 ? ~std::uint64_t{0} : (std::uint64_t{1} << (shape.positions % 64)) - 1;
+  const std::byte* body = parcel.data() + sizeof(header);
+  ItemView view{.words = {}, .values = body + index_bytes, .items = header.items, .count = header.count};
+  words.resize(count);
+  switch (header.kind) {
+    case ParcelHeader::Kind::none:
+      words.fill_zero();
+      break;
+    case ParcelHeader::Kind::all:
+      std::fill_n(words.data(), count, ~std::uint64_t{0});
+      if (count != 0) words[count - 1] = tail;
+      break;
+    case ParcelHeader::Kind::bitmap:
+      if (header.index_words != count) corrupt();
+      std::memcpy(words.data(), body, index_bytes);
+      if (count != 0 && (words[count - 1] & ~tail) != 0) corrupt();
+      break;
+    case ParcelHeader::Kind::list:
+      // The sender's buffers are aligned, and so is what lies 32 bytes into a received one.
+      decode_positions({reinterpret_cast<const std::uint64_t*>(body), header.index_words}, shape.positions, words);
+      break;
+    default:
+      corrupt();
+  }
+  view.words = words;
+  if (count_bits(view.words) != header.items) corrupt();
+  return view;
+}
+
+double parcel_bytes(double positions, double items, double item_bytes) {
+  if (positions <= 0) return sizeof(ParcelHeader);
+  const double density = std::min(1.0, items / positions);
+  const double bits = density >= 1 ? 0 : density > kListDensity ? 1 : std::min(1.0, list_bits(density));
+  return sizeof(ParcelHeader) + positions * bits / 8 + items * item_bytes;
+}
+
+}  // namespace peel::detail

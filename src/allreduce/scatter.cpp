@@ -1,0 +1,153 @@
+// The courses of a reduce-scatter. Chunk c holds the c-th piece of every worker's share; worker w's piece goes to w,
+// which adds what it gets in rank order. `split` sends items, `dense` the elements themselves: one round either way.
+#include "allreduce/scatter.h"
+
+#include <algorithm>
+
+#include "allreduce/add_items.h"
+#include "allreduce/parcel.h"
+#include "peel/error.h"
+#include "peel/items.h"
+
+namespace peel::detail {
+
+namespace {
+
+class ScatterCourse : public Course {
+ public:
+  ScatterCourse(Dense x, std::vector<Share> pieces) : x_(x), pieces_(std::move(pieces)) {}
+
+  void step(Chunk& chunk, Asks& asks) override {
+    const bool items = chunk.choice.strategy == Strategy::split;
+    if (!sent_) {
+      items ? send_items(chunk, asks) : send_elements(chunk, asks);
+      sent_ = true;
+    } else {
+      items ? add_received_items(chunk) : add_received_elements(chunk);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::byte* at(const Share& piece) const {
+    return static_cast<std::byte*>(x_.data) + piece.begin * size_of(x_.type);
+  }
+  [[nodiscard]] std::size_t bytes_of(const Share& piece) const { return (piece.end - piece.begin) * size_of(x_.type); }
+  [[nodiscard]] Dense array_of(const Share& piece) const { return {at(piece), piece.end - piece.begin, x_.type}; }
+
+  // Grains start at multiples of the grain in the whole array, wherever the piece begins.
+  [[nodiscard]] Plan plan_of(const Chunk& chunk, const Share& piece) const {
+    const std::uint32_t grain = std::max(chunk.options.grain, 1u);
+    return Plan::make({.elements = piece.end - piece.begin,
+                       .type = x_.type,
+                       .workers = chunk.world.size,
+                       .grain = grain,
+                       .phase = static_cast<std::uint32_t>((grain - piece.begin % grain) % grain),
+                       .index = Index::bitmap});
+  }
+  static ParcelShape shape_of(const Plan& plan) { return {plan.items(), plan.grain() * size_of(plan.type())}; }
+
+  Collective& all_to_all(Chunk& chunk, Asks& asks) {
+    Collective& move = chunk.slot.collectives[0];
+    move.kind = Collective::Kind::all_to_all;
+    move.send.assign(chunk.world.size, {});
+    asks.push_back(&move);
+    return move;
+  }
+
+  void send_items(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel encode scatter");
+    Slot& slot = chunk.slot;
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      const Plan plan = plan_of(chunk, pieces_[w]);
+      const Dense piece = array_of(pieces_[w]);
+      scan(plan, ConstDense(piece.data, piece.size, piece.type), slot.support, chunk.execution());
+      own_items_ += slot.support.items();
+      pack_parcel(
+          shape_of(plan),
+          {.words = slot.support.words(), .values = slot.support.values().data(), .items = slot.support.items()},
+          slot.list, slot.parcels[w]);
+    }
+    Collective& move = all_to_all(chunk, asks);
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      set_parcel_count(own_items_, slot.parcels[w]);
+      if (w != chunk.world.rank) move.send[w] = slot.parcels[w];
+    }
+  }
+
+  void add_received_items(Chunk& chunk) {
+    const Timed timed(chunk.report.decode_s, "peel add scatter");
+    Slot& slot = chunk.slot;
+    const unsigned rank = chunk.world.rank;
+    const Plan plan = plan_of(chunk, pieces_[rank]);
+    std::vector<ItemView> views(chunk.world.size);
+    std::uint64_t everybodys = 0;
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      const std::span<const std::byte> parcel =
+          w == rank ? std::span<const std::byte>(slot.parcels[w]) : slot.collectives[0].received[w];
+      views[w] = open_parcel(shape_of(plan), parcel, slot.share_words[w]);
+      everybodys += views[w].count;
+    }
+    const AddedItems added = add_items(plan.type(), plan.grain(), views, slot.words, slot.values);
+    expand(plan, slot.words, slot.values.data(), array_of(pieces_[rank]), chunk.execution());
+    chunk.report.items += added.items;
+    chunk.report.union_elements += added.items * plan.grain();
+    finish(chunk, everybodys / chunk.world.size);
+  }
+
+  void send_elements(Chunk& chunk, Asks& asks) {
+    Collective& move = all_to_all(chunk, asks);
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      if (w != chunk.world.rank) move.send[w] = {at(pieces_[w]), bytes_of(pieces_[w])};
+    }
+  }
+
+  void add_received_elements(Chunk& chunk) {
+    const Timed timed(chunk.report.decode_s, "peel add scatter");
+    const Share& mine = pieces_[chunk.world.rank];
+    std::vector<const std::byte*> parts(chunk.world.size);
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      const Buffer<std::byte>& received = chunk.slot.collectives[0].received[w];
+      if (w != chunk.world.rank && received.size() != bytes_of(mine)) {
+        throw Error(ErrorCode::corrupt_message, "Worker " + std::to_string(w) +
+                                                    " sent a share of another length; check that all workers run the "
+                                                    "same version.");
+      }
+      parts[w] = w == chunk.world.rank ? at(mine) : received.data();
+    }
+    add_arrays(x_.type, parts, mine.end - mine.begin, at(mine));
+    chunk.report.items += mine.end - mine.begin;
+    chunk.report.union_elements += mine.end - mine.begin;
+    finish(chunk, chunk.memory.own_items);
+  }
+
+  // Nobody sees the whole sum, so the union is not known; what decides is how many items a worker has to send.
+  static void finish(Chunk& chunk, std::uint64_t own_items) {
+    report_exactness(chunk.report, Exactness::rounded_once);
+    chunk.memory.learn(own_items, own_items);
+  }
+
+  Dense x_;
+  std::vector<Share> pieces_;
+  std::uint64_t own_items_ = 0;
+  bool sent_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Course> make_scatter(Dense x, std::vector<Share> pieces) {
+  return std::make_unique<ScatterCourse>(x, std::move(pieces));
+}
+
+// Sending elements tells nothing about how many are zero, so items are tried again now and then.
+Strategy choose_scatter(const StateOptions& options, const ChunkMemory& memory, std::uint64_t elements,
+                        std::size_t element_bytes) {
+  constexpr std::uint64_t kTryAgain = 16;
+  if (options.strategy != Strategy::automatic) return options.strategy;
+  if (memory.steps % kTryAgain == 0) return Strategy::split;
+  const double grain = std::max(options.grain, 1u);
+  const double items = parcel_bytes(static_cast<double>(elements) / grain, static_cast<double>(memory.own_items),
+                                    grain * static_cast<double>(element_bytes));
+  return items < 0.9 * static_cast<double>(elements * element_bytes) ? Strategy::split : Strategy::dense;
+}
+
+}  // namespace peel::detail

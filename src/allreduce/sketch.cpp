@@ -1,0 +1,240 @@
+// sketch: index and cells go out together, one round, and the sum is peeled. Three things can go wrong, each seen by
+// every worker in what was combined, and mended in the same call:
+//
+//   a value does not fit the scale    flag in the index; redone with the scale that the vitals ask for
+//   NaN or infinity                   flag in the vitals; redone as packed, which adds as a dense sum does
+//   items do not peel                 every worker derives the same list; their cells are summed as they are (repair)
+//
+// Without knowledge of sizes and magnitudes (the first step) a round of vitals alone comes first.
+#include <algorithm>
+#include <cstring>
+
+#include "allreduce/course.h"
+#include "allreduce/vitals.h"
+#include "codec/values.h"
+#include "peel/error.h"
+#include "peel/items.h"
+
+namespace peel::detail {
+
+namespace {
+
+class SketchCourse : public Course {
+ public:
+  void step(Chunk& chunk, Asks& asks) override {
+    switch (stage_) {
+      case Stage::begin:
+        return knows(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
+      case Stage::calibrating:
+        return calibrate(chunk, asks);
+      case Stage::sent:
+        return check(chunk, asks);
+      case Stage::repairing:
+        return finish_repair(chunk);
+      case Stage::replaced:
+        return packed_->step(chunk, asks);
+    }
+  }
+
+ private:
+  enum class Stage : std::uint8_t { begin, calibrating, sent, repairing, replaced };
+
+  static bool knows(const Chunk& chunk) {
+    return chunk.memory.steps != 0 && (chunk.memory.has_magnitude != 0 || is_integer(chunk.view.type()));
+  }
+
+  void ask_vitals(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel calibrate");
+    Slot& slot = chunk.slot;
+    const Plan plan = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
+    chunk.view.scan(plan, slot.support, chunk.execution());
+    slot.message.index.resize(kVitalWords);
+    index_words_ = 0;
+    write_own_vitals(chunk);
+    send_index(chunk, asks);
+    stage_ = Stage::calibrating;
+  }
+
+  void calibrate(Chunk& chunk, Asks& asks) {
+    const Vitals seen = read_vitals(chunk.view.type(), vitals(chunk.slot));
+    if (!seen.finite) return replace(chunk, asks);
+    learn_magnitude(chunk, seen);
+    if (chunk.memory.steps == 0) {
+      chunk.memory.items = std::min<std::uint64_t>(seen.items * chunk.world.size, chunk.choice.plan.items());
+    }
+    plan_again(chunk);
+    encode_message(chunk, asks);
+  }
+
+  void encode_message(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel encode sketch");
+    Slot& slot = chunk.slot;
+    const Plan& plan = chunk.choice.plan;
+    chunk.view.scan(plan, slot.support, chunk.execution());
+    if (find_extremes(chunk.view.type(), slot.support.values()).finite) {
+      encode(plan, slot.support, slot.message, chunk.execution());
+    } else {  // nothing is sent but the word of it
+      slot.message = Message(plan);
+    }
+    index_words_ = slot.message.index.size();
+    slot.message.index.resize(index_words_ + kVitalWords);
+    write_own_vitals(chunk);
+    send_index(chunk, asks);
+    send_sum(plan, slot.message.payload, slot.collectives[1], asks);
+    stage_ = Stage::sent;
+  }
+
+  void check(Chunk& chunk, Asks& asks) {
+    Slot& slot = chunk.slot;
+    seen_ = read_vitals(chunk.view.type(), vitals(slot));
+    slot.message.index.resize(index_words_);
+    if (!seen_.finite) return replace(chunk, asks);
+    learn_magnitude(chunk, seen_);
+    if ((slot.message.flags() & kFlagOverflow) != 0) {
+      ++chunk.report.rescaled;
+      chunk.log("Values outgrew the fixed-point scale; the chunk is encoded again with a smaller one.");
+      if (++attempts_ > 2) return replace(chunk, asks);  // cannot be: the vitals told how large they are
+      plan_again(chunk);
+      return encode_message(chunk, asks);
+    }
+    decode_message(chunk, asks);
+  }
+
+  void decode_message(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.decode_s, "peel decode sketch");
+    const Plan& plan = chunk.choice.plan;
+    const bool estimate = chunk.shape.estimate_bytes != 0;
+    Recovery recovery = chunk.view.decode(
+        plan, chunk.slot.message, {.estimate = estimate, .list_lost = !estimate, .execution = chunk.execution()});
+    Report& report = chunk.report;
+    report_exactness(report, estimate && recovery.lost != 0 ? Exactness::estimated : Exactness::fixed_point);
+    report.error_bound = std::max(report.error_bound, plan.error_bound());
+    report.scale = report.scale == 0 ? plan.scale() : std::min(report.scale, plan.scale());
+    report.peel_rounds = std::max(report.peel_rounds, recovery.rounds);
+    report.items += recovery.items;
+    report.union_elements += recovery.items * plan.grain();
+    items_ = recovery.items;
+    if (estimate) {
+      report.lost += recovery.lost;
+    } else if (recovery.lost != 0) {
+      lost_ = std::move(recovery.lost_items);
+      return ask_repair(chunk, asks);
+    }
+    learn(chunk);
+  }
+
+  // Where items did not peel, x still holds this worker's own values.
+  void ask_repair(Chunk& chunk, Asks& asks) {
+    const Plan& plan = chunk.choice.plan;
+    const std::uint64_t counters = lost_.size() * plan.grain();
+    Buffer<std::byte>& own = chunk.slot.values;
+    own.resize(counters * size_of(plan.type()));
+    chunk.view.take(plan, lost_, own.data());
+    Buffer<std::byte>& cells = chunk.slot.message.payload;
+    cells.resize(counters * plan.cell_bytes());
+    with_sketch_cell(plan.geometry(), [&](auto t, auto c) {
+      using T = decltype(t);
+      using Cell = decltype(c);
+      const Scaling scaling(plan.geometry());
+      bool fits = true;  // all of them did in the first place
+      for (std::uint64_t i = 0; i < counters; ++i) {
+        reinterpret_cast<Cell*>(cells.data())[i] =
+            to_cell<Cell>(reinterpret_cast<const T*>(own.data())[i], scaling, fits);
+      }
+    });
+    send_sum(plan, cells, chunk.slot.collectives[0], asks);
+    chunk.report.repaired += lost_.size();
+    chunk.log(std::to_string(lost_.size()) + " items did not peel and are exchanged again.");
+    stage_ = Stage::repairing;
+  }
+
+  void finish_repair(Chunk& chunk) {
+    const Timed timed(chunk.report.decode_s, "peel repair");
+    const Plan& plan = chunk.choice.plan;
+    const std::uint64_t counters = lost_.size() * plan.grain();
+    Buffer<std::byte>& sums = chunk.slot.values;
+    with_sketch_cell(plan.geometry(), [&](auto t, auto c) {
+      using T = decltype(t);
+      using Cell = decltype(c);
+      const Scaling scaling(plan.geometry());
+      for (std::uint64_t i = 0; i < counters; ++i) {
+        reinterpret_cast<T*>(sums.data())[i] =
+            from_cell<T>(reinterpret_cast<const Cell*>(chunk.slot.message.payload.data())[i], scaling);
+      }
+    });
+    chunk.view.put(plan, lost_, sums.data());
+    learn(chunk);
+  }
+
+  // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
+  void replace(Chunk& chunk, Asks& asks) {
+    if (!chunk.world.sums_floats) {
+      throw Error(ErrorCode::not_finite,
+                  "A worker has NaN or infinity in \"" + chunk.options.name +
+                      "\", and this transport adds integers only; skip the step, or use another transport.");
+    }
+    ++chunk.report.not_finite;
+    chunk.log("A worker has NaN or infinity; the chunk is exchanged as packed.");
+    chunk.choice = {Strategy::packed,
+                    plan_for(Strategy::packed, chunk.options, chunk.world, chunk.shape, chunk.memory)};
+    packed_ = make_packed();
+    stage_ = Stage::replaced;
+    packed_->step(chunk, asks);
+  }
+
+  void learn(Chunk& chunk) {
+    chunk.memory.learn(items_, std::min(seen_.items, items_));
+    learn_grain(chunk);
+  }
+
+  static void learn_magnitude(Chunk& chunk, const Vitals& seen) {
+    chunk.memory.learn_magnitude(seen.magnitude);
+    if (chunk.memory.has_magnitude == 0) {  // all values are zero: any scale will do
+      chunk.memory.has_magnitude = 1;
+      chunk.memory.magnitude = 0;
+    }
+  }
+
+  static void plan_again(Chunk& chunk) {
+    chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
+  }
+
+  void write_own_vitals(Chunk& chunk) {
+    const Extremes extremes = find_extremes(chunk.view.type(), chunk.slot.support.values());
+    write_vitals(chunk.view.type(),
+                 {.items = chunk.slot.support.items(), .magnitude = extremes.magnitude, .finite = extremes.finite},
+                 vitals(chunk.slot));
+  }
+
+  static void send_index(Chunk& chunk, Asks& asks) {
+    Collective& index = chunk.slot.collectives[0];
+    index.kind = Collective::Kind::bit_or;
+    index.data = std::as_writable_bytes(std::span<std::uint64_t>(chunk.slot.message.index));
+    asks.push_back(&index);
+  }
+
+  static void send_sum(const Plan& plan, std::span<std::byte> cells, Collective& sum, Asks& asks) {
+    sum.kind = Collective::Kind::sum;
+    sum.type = sum_type(plan);
+    sum.data = cells;
+    asks.push_back(&sum);
+  }
+
+  std::span<std::uint64_t, kVitalWords> vitals(Slot& slot) const {
+    return std::span<std::uint64_t, kVitalWords>(slot.message.index.data() + index_words_, kVitalWords);
+  }
+
+  Stage stage_ = Stage::begin;
+  std::size_t index_words_ = 0;
+  unsigned attempts_ = 0;
+  Vitals seen_;
+  std::uint64_t items_ = 0;
+  std::vector<std::uint64_t> lost_;
+  std::unique_ptr<Course> packed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Course> make_sketch() { return std::make_unique<SketchCourse>(); }
+
+}  // namespace peel::detail

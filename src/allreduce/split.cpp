@@ -1,0 +1,118 @@
+// split: each worker owns a share of the items. Items go to their owners, the owners add them, the sums go to all: two
+// rounds, and the fewest bytes wherever supports overlap or workers are many.
+#include <algorithm>
+
+#include "allreduce/add_items.h"
+#include "allreduce/course.h"
+#include "allreduce/parcel.h"
+#include "allreduce/stripes.h"
+
+namespace peel::detail {
+
+namespace {
+
+class SplitCourse : public Course {
+ public:
+  void step(Chunk& chunk, Asks& asks) override {
+    switch (stage_++) {
+      case 0:
+        return send_items(chunk, asks);
+      case 1:
+        return send_sums(chunk, asks);
+      default:
+        return finish(chunk);
+    }
+  }
+
+ private:
+  static Stripes stripes_of(const Chunk& chunk) { return {chunk.choice.plan.items(), chunk.world.size}; }
+  static std::size_t item_bytes(const Plan& plan) { return plan.grain() * size_of(plan.type()); }
+  static ParcelShape shape_of(const Chunk& chunk, const Stripes& stripes, unsigned owner) {
+    return {stripes.positions(owner), item_bytes(chunk.choice.plan)};
+  }
+
+  static ItemView own_share(const Chunk& chunk) {
+    const Slot& slot = chunk.slot;
+    const unsigned rank = chunk.world.rank;
+    return {.words = slot.share_words[rank],
+            .values = slot.share_values[rank].data(),
+            .items = slot.share_values[rank].size() / item_bytes(chunk.choice.plan)};
+  }
+
+  static void send_items(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel encode split");
+    Slot& slot = chunk.slot;
+    const Plan& plan = chunk.choice.plan;
+    const Stripes stripes = stripes_of(chunk);
+    chunk.view.scan(plan, slot.support, chunk.execution());
+    stripes.deal(slot.support.words(), slot.support.values(), item_bytes(plan), slot.share_words, slot.share_values);
+    Collective& move = slot.collectives[0];
+    move.kind = Collective::Kind::all_to_all;
+    move.send.assign(chunk.world.size, {});
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      if (w == chunk.world.rank) continue;
+      pack_parcel(shape_of(chunk, stripes, w),
+                  {.words = slot.share_words[w],
+                   .values = slot.share_values[w].data(),
+                   .items = slot.share_values[w].size() / item_bytes(plan)},
+                  slot.list, slot.parcels[w]);
+      move.send[w] = slot.parcels[w];
+    }
+    asks.push_back(&move);
+  }
+
+  static void send_sums(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.decode_s, "peel add split");
+    Slot& slot = chunk.slot;
+    const unsigned rank = chunk.world.rank;
+    const Stripes stripes = stripes_of(chunk);
+    const ParcelShape shape = shape_of(chunk, stripes, rank);
+    std::vector<ItemView> views(chunk.world.size);
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      views[w] =
+          w == rank ? own_share(chunk) : open_parcel(shape, slot.collectives[0].received[w], slot.share_words[w]);
+    }
+    const AddedItems added =
+        add_items(chunk.choice.plan.type(), chunk.choice.plan.grain(), views, slot.words, slot.values);
+    pack_parcel(shape, {.words = slot.words, .values = slot.values.data(), .items = added.items, .count = added.added},
+                slot.list, slot.own_parcel);
+    slot.share_words[rank].swap(slot.words);
+    slot.share_values[rank].swap(slot.values);
+    Collective& all = slot.collectives[1];
+    all.kind = Collective::Kind::all_gather;
+    all.send.assign(1, slot.own_parcel);
+    asks.push_back(&all);
+  }
+
+  static void finish(Chunk& chunk) {
+    const Timed timed(chunk.report.decode_s, "peel decode split");
+    Slot& slot = chunk.slot;
+    const Plan& plan = chunk.choice.plan;
+    const Stripes stripes = stripes_of(chunk);
+    std::vector<ItemView> shares(chunk.world.size);
+    std::uint64_t items = 0;
+    std::uint64_t added = 0;
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      const std::span<const std::byte> parcel =
+          w == chunk.world.rank ? std::span<const std::byte>(slot.own_parcel) : slot.collectives[1].received[w];
+      shares[w] = open_parcel(shape_of(chunk, stripes, w), parcel, slot.share_words[w]);
+      items += shares[w].items;
+      added += shares[w].count;
+    }
+    stripes.collect(shares, item_bytes(plan), slot.words, slot.values);
+    chunk.view.write(plan, slot.words, slot.values, chunk.execution());
+    report_exactness(chunk.report, Exactness::rounded_once);
+    chunk.report.items += items;
+    chunk.report.union_elements += items * plan.grain();
+    chunk.memory.learn(items, (added + chunk.world.size - 1) / chunk.world.size);
+    learn_grain(chunk);
+  }
+
+  int stage_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Course> make_split() { return std::make_unique<SplitCourse>(); }
+
+}  // namespace peel::detail

@@ -1,0 +1,95 @@
+#include "peel/state.h"
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "allreduce/memory.h"
+#include "peel/error.h"
+
+namespace peel {
+
+using detail::ChunkMemory;
+using detail::StateData;
+
+namespace {
+
+constexpr std::uint32_t kMagic = 0x54535050;  // "PPST"
+constexpr std::uint32_t kVersion = 1;
+
+struct SavedHeader {
+  std::uint32_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint64_t elements = 0;
+  std::uint64_t step = 0;
+  std::uint32_t workers = 0;
+  std::uint32_t type = 0;
+  std::uint64_t chunks = 0;
+};
+static_assert(std::has_unique_object_representations_v<SavedHeader>);
+static_assert(std::has_unique_object_representations_v<ChunkMemory>);
+
+[[noreturn]] void corrupt() {
+  throw Error(ErrorCode::corrupt_message, "These bytes are not a saved state, or are damaged; start with a new one.");
+}
+
+}  // namespace
+
+State::State(StateOptions options) : data_(std::make_unique<StateData>()) {
+  data_->options = std::move(options);
+  data_->options.execution.workspace = nullptr;
+}
+State::~State() = default;
+State::State(State&&) noexcept = default;
+State& State::operator=(State&&) noexcept = default;
+
+const StateOptions& State::options() const noexcept { return data_->options; }
+const Totals& State::totals() const noexcept { return data_->totals; }
+const Report& State::last() const noexcept { return data_->last; }
+
+std::vector<std::byte> State::serialise() const {
+  const SavedHeader header{.elements = data_->elements,
+                           .step = data_->step,
+                           .workers = data_->workers,
+                           .type = static_cast<std::uint32_t>(data_->type),
+                           .chunks = data_->chunks.size()};
+  const std::size_t body = data_->chunks.size() * sizeof(ChunkMemory);
+  std::vector<std::byte> bytes(sizeof(header) + body + sizeof(std::uint64_t));
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  if (body != 0) std::memcpy(bytes.data() + sizeof(header), data_->chunks.data(), body);
+  const std::uint64_t checksum = XXH3_64bits(bytes.data(), sizeof(header) + body);
+  std::memcpy(bytes.data() + sizeof(header) + body, &checksum, sizeof(checksum));
+  return bytes;
+}
+
+void State::restore(std::span<const std::byte> bytes) {
+  SavedHeader header;
+  std::uint64_t checksum = 0;
+  if (bytes.size() < sizeof(header) + sizeof(checksum)) corrupt();
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const std::size_t body = bytes.size() - sizeof(header) - sizeof(checksum);
+  std::memcpy(&checksum, bytes.data() + sizeof(header) + body, sizeof(checksum));
+  if (header.magic != kMagic || checksum != XXH3_64bits(bytes.data(), sizeof(header) + body)) corrupt();
+  if (header.version != kVersion) {
+    throw Error(ErrorCode::unsupported, "This state was saved by another version; start with a new one.");
+  }
+  if (header.type > 7 || header.chunks != body / sizeof(ChunkMemory) || body % sizeof(ChunkMemory) != 0) corrupt();
+  std::vector<ChunkMemory> chunks(header.chunks);
+  if (body != 0) std::memcpy(chunks.data(), bytes.data() + sizeof(header), body);
+  for (const ChunkMemory& chunk : chunks) {
+    if (chunk.grain == 0 || chunk.grain > 1024 || (chunk.grain & (chunk.grain - 1)) != 0 ||
+        chunk.phase >= chunk.grain || chunk.has_magnitude > 1 || chunk.variation_permille > 1000) {
+      corrupt();
+    }
+  }
+  data_->elements = header.elements;
+  data_->step = header.step;
+  data_->workers = header.workers;
+  data_->type = static_cast<ElementType>(header.type);
+  data_->chunks = std::move(chunks);
+}
+
+}  // namespace peel

@@ -1,0 +1,42 @@
+// Who owns which items: bitmap words are dealt to the workers in stripes of a few words, one stripe after another, so
+// that a dense stretch of an array is everybody's work. The words an owner has, one after another, are its share: a
+// bitmap of its own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "allreduce/parcel.h"
+#include "peel/buffer.h"
+
+namespace peel::detail {
+
+class Stripes {
+ public:
+  Stripes(std::uint64_t positions, unsigned workers);
+
+  [[nodiscard]] unsigned workers() const noexcept { return workers_; }
+  [[nodiscard]] std::uint64_t words(unsigned owner) const noexcept;
+  [[nodiscard]] std::uint64_t positions(unsigned owner) const noexcept;
+
+  // Cuts items into the shares of all owners: share w's bitmap goes to words[w], its values to values[w].
+  void deal(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
+            std::span<Buffer<std::uint64_t>> share_words, std::span<Buffer<std::byte>> share_values) const;
+
+  // The reverse: puts the shares of all owners together.
+  void collect(std::span<const ItemView> shares, std::size_t item_bytes, Buffer<std::uint64_t>& all,
+               Buffer<std::byte>& values) const;
+
+ private:
+  // visit(owner, first word in the array, first word in the share, how many)
+  template <typename Visit>
+  void each_stripe(Visit visit) const;
+
+  std::uint64_t positions_;
+  std::uint64_t words_;
+  std::uint64_t stripe_;
+  unsigned workers_;
+};
+
+}  // namespace peel::detail

@@ -1,0 +1,44 @@
+// One chunk of the caller's gradient, dense or sparse, behind one face: read its items, write their sums.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "peel/codec.h"
+#include "peel/gradient.h"
+
+namespace peel::detail {
+
+class ChunkView {
+ public:
+  // Dense: sums go to where the values are.
+  explicit ChunkView(Dense x) : dense_(x), type_(x.type), elements_(x.size) {}
+  // Sparse: `items` are counted from the first of the chunk; sums go to `sum`.
+  ChunkView(ConstSparse x, std::uint64_t elements, Sparse& sum)
+      : sparse_(x), sum_(&sum), type_(x.type), elements_(elements) {}
+
+  [[nodiscard]] bool sparse() const noexcept { return sum_ != nullptr; }
+  [[nodiscard]] ElementType type() const noexcept { return type_; }
+  [[nodiscard]] std::uint64_t elements() const noexcept { return elements_; }
+  [[nodiscard]] Dense dense() const noexcept { return dense_; }
+
+  void scan(const Plan& plan, Support& support, const Execution& execution) const;
+  // The union and its sums.
+  void write(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values,
+             const Execution& execution) const;
+  Recovery decode(const Plan& plan, const Message& message, const DecodeOptions& options) const;
+
+  // This worker's values of some items, `grain` each, zeros where it has none; and their sums back.
+  void take(const Plan& plan, std::span<const std::uint64_t> items, std::byte* values) const;
+  void put(const Plan& plan, std::span<const std::uint64_t> items, const std::byte* values) const;
+
+ private:
+  Dense dense_;
+  ConstSparse sparse_;
+  Sparse* sum_ = nullptr;
+  ElementType type_;
+  std::uint64_t elements_;
+};
+
+}  // namespace peel::detail
