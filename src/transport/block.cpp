@@ -5,8 +5,8 @@ namespace {
 
 // Control messages are small and many: 64 workers in one process have 4032 of them under way.
 constexpr std::size_t kSmall = 4096;
-// Kept for the next collective: 64 segments, or 8 MiB, and as many small blocks as a crowd needs.
-constexpr std::array<std::size_t, 2> kKept = {1024, 64};
+// Kept for the next collective: 128 segments, or 7.5 MiB, and as many small blocks as a crowd needs.
+constexpr std::array<std::size_t, 2> kKept = {1024, 128};
 
 std::size_t kind_of(std::size_t bytes) { return bytes <= kSmall ? 0 : 1; }
 

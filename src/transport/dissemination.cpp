@@ -1,7 +1,7 @@
 #include "transport/dissemination.h"
 
+#include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace peel::detail {
 namespace {
@@ -18,7 +18,7 @@ bool Dissemination::suits(const Collective& what, unsigned workers) noexcept {
 
 Dissemination::Dissemination(std::shared_ptr<PointToPoint> over, Collective& what, std::uint32_t channel,
                              std::chrono::milliseconds timeout)
-    : Movement(std::move(over), what, channel, timeout), sent_(std::numeric_limits<std::size_t>::max()) {
+    : Movement(std::move(over), what, channel, timeout) {
   begin_round();
 }
 
@@ -32,11 +32,11 @@ void Dissemination::begin_round() {
   arriving_->post();
   Block block = link().take(what().data.size());
   std::memcpy(block->data(), what().data.data(), block->size());
-  sent_.add(to, link().send(to, tag(0), std::move(block)));
+  sent_.push_back(link().send(to, tag(0), std::move(block)));
 }
 
 bool Dissemination::advance() {
-  bool moved = sent_.retire();
+  bool moved = false;
   while (distance_ < link().size() && arriving_->front()) {
     const Block block = arriving_->pop();
     combine_of(Collective::Kind::bit_or, what().type)(what().data.data(), block->data(), block->size());
@@ -47,11 +47,19 @@ bool Dissemination::advance() {
   return moved;
 }
 
+bool Dissemination::complete() const {
+  return distance_ >= link().size() && std::all_of(sent_.begin(), sent_.end(), [](const Ticket& ticket) {
+           return ticket->done.load(std::memory_order_acquire);
+         });
+}
+
 Movement::Awaited Dissemination::awaited() const {
   Awaited whom;
   whom.indirect = true;
   if (distance_ < link().size()) whom.senders.push_back(arriving_->peer());
-  sent_.awaited(whom.receivers);
+  for (std::size_t round = 0; round < sent_.size(); ++round) {
+    if (!sent_[round]->done) whom.receivers.push_back((link().rank() + (1U << round)) % link().size());
+  }
   return whom;
 }
 

@@ -21,13 +21,13 @@ class Dissemination final : public Movement {
 
  private:
   bool advance() override;
-  [[nodiscard]] bool complete() const override { return distance_ >= link().size() && sent_.empty(); }
+  [[nodiscard]] bool complete() const override;
   [[nodiscard]] Awaited awaited() const override;
   void begin_round();
 
   unsigned distance_ = 1;
   std::optional<Incoming> arriving_;
-  Departures sent_;
+  std::vector<Ticket> sent_;
 };
 
 }  // namespace peel::detail

@@ -1,39 +1,44 @@
 #include "transport/gathering.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace peel::detail {
+namespace {
+
+// Segments cut before they may leave: more would only take memory.
+constexpr std::size_t kCutAhead = 4;
+
+}  // namespace
 
 Gathering::Gathering(std::shared_ptr<PointToPoint> over, Collective& what, std::uint32_t channel,
                      std::chrono::milliseconds timeout)
     : Movement(std::move(over), what, channel, timeout),
       shared_(what.send.front(), Framing::with_length),
-      broadcast_(link(), tag(0)) {
+      arriving_(link().size()) {
   const unsigned workers = link().size();
   what.received.resize(workers);
   for (unsigned step = 1; step < workers; ++step) {
     const unsigned from = (link().rank() + workers - step) % workers;
-    incoming_.push_back(std::make_unique<Incoming>(link(), from, tag(0), std::nullopt));
-    incoming_.back()->post();
+    arriving_[from] = std::make_unique<Incoming>(link(), from, tag(0), std::nullopt);
+    arriving_[from]->post();
   }
+  if (workers == 1) return;
   if (what.kind == Collective::Kind::all_gather) {
-    send_to_all();
-    return;
+    const std::size_t rounds = segments_of(what.send.front().size(), Framing::with_length);
+    broadcast_ = std::make_unique<Broadcast>(link(), tag(0), rounds);
+  } else {
+    scatter_ = std::make_unique<Scatter>(link(), tag(0), what.send, Framing::with_length);
   }
-  for (unsigned step = 1; step < workers; ++step) {
-    const unsigned to = (link().rank() + step) % workers;
-    outgoing_.emplace_back(link(), to, tag(0), what.send[to], Framing::with_length);
-  }
-  for (Outgoing& out : outgoing_) out.advance();
+  send();
 }
 
-bool Gathering::send_to_all() {
-  bool moved = broadcast_.retire();
-  while (!shared_.exhausted() && broadcast_.has_room()) {
-    broadcast_.send(shared_.next(link()));
-    moved = true;
-  }
+bool Gathering::send() {
+  if (scatter_ != nullptr) return scatter_->advance(arriving_);
+  if (broadcast_ == nullptr) return false;
+  bool moved = false;
+  do {
+    while (!shared_.exhausted() && broadcast_->waiting() < kCutAhead) broadcast_->add(shared_.next(link()));
+  } while (broadcast_->advance(arriving_) && (moved = true));
   return moved;
 }
 
@@ -51,26 +56,25 @@ bool Gathering::store(Incoming& from) {
 }
 
 bool Gathering::advance() {
-  bool moved = false;
-  for (Outgoing& out : outgoing_) moved |= out.advance();
-  if (what().kind == Collective::Kind::all_gather) moved |= send_to_all();
-  for (const std::unique_ptr<Incoming>& from : incoming_) moved |= store(*from);
+  bool moved = send();
+  for (const std::unique_ptr<Incoming>& from : arriving_) {
+    if (from != nullptr) moved |= store(*from);
+  }
   return moved;
 }
 
 bool Gathering::complete() const {
-  const bool sent = what().kind == Collective::Kind::all_gather ? shared_.exhausted() && broadcast_.done() : true;
-  return sent && std::all_of(outgoing_.begin(), outgoing_.end(), [](const Outgoing& out) { return out.done(); }) &&
-         std::all_of(incoming_.begin(), incoming_.end(), [](const auto& in) { return in->done(); });
+  const bool sent = (scatter_ == nullptr || scatter_->done()) && (broadcast_ == nullptr || broadcast_->done());
+  return sent && all_done(arriving_);
 }
 
 Movement::Awaited Gathering::awaited() const {
   Awaited whom;
-  for (const std::unique_ptr<Incoming>& from : incoming_) {
-    if (!from->done()) whom.senders.push_back(from->peer());
+  for (const std::unique_ptr<Incoming>& from : arriving_) {
+    if (from && !from->done()) whom.senders.push_back(from->peer());
   }
-  for (const Outgoing& out : outgoing_) out.awaited(whom.receivers);
-  broadcast_.awaited(whom.receivers);
+  if (scatter_ != nullptr) scatter_->awaited(whom.receivers);
+  if (broadcast_ != nullptr) broadcast_->awaited(whom.receivers);
   return whom;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "transport/movement.h"
-#include "transport/stream.h"
+#include "transport/rotation.h"
 
 namespace peel::detail {
 
@@ -14,15 +14,15 @@ class Gathering final : public Movement {
 
  private:
   bool advance() override;
+  bool send();
   [[nodiscard]] bool complete() const override;
   [[nodiscard]] Awaited awaited() const override;
-  bool send_to_all();
   bool store(Incoming& from);
 
-  std::vector<Outgoing> outgoing_;  // all_to_all
-  Cutter shared_;                   // all_gather
-  Broadcast broadcast_;             // all_gather
-  std::vector<std::unique_ptr<Incoming>> incoming_;
+  std::unique_ptr<Scatter> scatter_;      // all_to_all
+  std::unique_ptr<Broadcast> broadcast_;  // all_gather, of
+  Cutter shared_;                         // this
+  Arriving arriving_;
 };
 
 }  // namespace peel::detail

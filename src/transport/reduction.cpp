@@ -9,6 +9,8 @@ namespace {
 // Up to here one step is faster than two: (W-1)(W-2)/W x bytes / bandwidth, the price of sending everything to
 // everybody, is less than one latency.
 constexpr std::size_t kOneStepBytes = 4096;
+// Sums that wait until they may leave: more would only take memory.
+constexpr std::size_t kSumsWaiting = 4;
 // Slices begin on cache lines, so that no two workers' slices share one.
 constexpr std::size_t kLine = 64;
 
@@ -22,22 +24,26 @@ Reduction::Reduction(std::shared_ptr<PointToPoint> over, Collective& what, std::
       combine_(combine_of(what.kind, what.type)),
       two_steps_(needs_two_steps(what.data.size(), link().size())),
       mine_(slice_of(link().rank())),
+      contributions_(link(), tag(0), slices(), Framing::bare),
       addends_(link().size()),
-      sums_(link(), tag(1)) {
+      sums_(link(), tag(1), two_steps_ ? segments_of(mine_.size(), Framing::bare) : 0),
+      results_(two_steps_ ? link().size() : 0) {
   const unsigned workers = link().size();
   for (unsigned step = 1; step < workers; ++step) {
     const unsigned from = (link().rank() + workers - step) % workers;
     addends_[from] = std::make_unique<Incoming>(link(), from, tag(0), mine_.size());
     addends_[from]->post();
     if (!two_steps_) continue;
-    results_.push_back(std::make_unique<Incoming>(link(), from, tag(1), slice_of(from).size()));
-    results_.back()->post();
+    results_[from] = std::make_unique<Incoming>(link(), from, tag(1), slice_of(from).size());
+    results_[from]->post();
   }
-  for (unsigned step = 1; step < workers; ++step) {
-    const unsigned to = (link().rank() + step) % workers;
-    contributions_.emplace_back(link(), to, tag(0), slice_of(to), Framing::bare);
-  }
-  for (Outgoing& contribution : contributions_) contribution.advance();
+  contributions_.advance(addends_);
+}
+
+std::vector<std::span<const std::byte>> Reduction::slices() const {
+  std::vector<std::span<const std::byte>> all;
+  for (unsigned worker = 0; worker < link().size(); ++worker) all.emplace_back(slice_of(worker));
+  return all;
 }
 
 std::span<std::byte> Reduction::slice_of(unsigned worker) const {
@@ -50,10 +56,9 @@ std::span<std::byte> Reduction::slice_of(unsigned worker) const {
 }
 
 bool Reduction::advance() {
-  bool moved = false;
-  for (Outgoing& contribution : contributions_) moved |= contribution.advance();
-  moved |= sums_.retire();
+  bool moved = contributions_.advance(addends_);
   moved |= add_arrived();
+  moved |= sums_.advance(results_);
   moved |= store_results();
   return moved;
 }
@@ -98,13 +103,10 @@ bool Reduction::add_from(unsigned worker) {
 bool Reduction::finish_segment() {
   const std::size_t end = position_ + sum_->size();
   if (two_steps_) {
-    if (!sums_.has_room()) return false;
-    sums_.send(sum_);
-  } else {
-    // The place still holds what some worker has to be sent.
-    for (const Outgoing& contribution : contributions_) {
-      if (contribution.copied() < end) return false;
-    }
+    if (sums_.waiting() >= kSumsWaiting) return false;
+    sums_.add(sum_);
+  } else if (contributions_.copied() < end) {
+    return false;  // the place still holds what some worker has to be sent
   }
   std::memcpy(mine_.data() + position_, sum_->data(), sum_->size());
   sum_.reset();
@@ -117,6 +119,7 @@ bool Reduction::finish_segment() {
 bool Reduction::store_results() {
   bool moved = false;
   for (const std::unique_ptr<Incoming>& result : results_) {
+    if (result == nullptr) continue;
     while (const auto segment = result->front()) {
       const std::span<std::byte> slice = slice_of(result->peer());
       std::memcpy(slice.data() + result->position(), segment->data(), segment->size());
@@ -129,9 +132,7 @@ bool Reduction::store_results() {
 }
 
 bool Reduction::complete() const {
-  return position_ == mine_.size() && sums_.done() &&
-         std::all_of(contributions_.begin(), contributions_.end(), [](const Outgoing& out) { return out.done(); }) &&
-         std::all_of(results_.begin(), results_.end(), [](const auto& in) { return in->done(); });
+  return position_ == mine_.size() && contributions_.done() && sums_.done() && all_done(results_);
 }
 
 // Who did not send its addends holds up all others, so it is the one to name.
@@ -144,10 +145,10 @@ Movement::Awaited Reduction::awaited() const {
   }
   if (whom.senders.empty()) {
     for (const std::unique_ptr<Incoming>& result : results_) {
-      if (!result->done()) whom.senders.push_back(result->peer());
+      if (result && !result->done()) whom.senders.push_back(result->peer());
     }
   }
-  for (const Outgoing& contribution : contributions_) contribution.awaited(whom.receivers);
+  contributions_.awaited(whom.receivers);
   sums_.awaited(whom.receivers);
   return whom;
 }

@@ -14,11 +14,9 @@
 // Additions are done in rank order whatever the order of arrival: every worker ends with the same bits, in every run.
 #pragma once
 
-#include <deque>
-
 #include "transport/combine.h"
 #include "transport/movement.h"
-#include "transport/stream.h"
+#include "transport/rotation.h"
 
 namespace peel::detail {
 
@@ -33,6 +31,7 @@ class Reduction final : public Movement {
   [[nodiscard]] Awaited awaited() const override;
 
   [[nodiscard]] std::span<std::byte> slice_of(unsigned worker) const;
+  [[nodiscard]] std::vector<std::span<const std::byte>> slices() const;
   bool add_arrived();
   bool add_from(unsigned worker);
   bool finish_segment();
@@ -40,14 +39,14 @@ class Reduction final : public Movement {
 
   Combine combine_;
   bool two_steps_;
-  std::span<std::byte> mine_;                       // the slice added here
-  std::vector<Outgoing> contributions_;             // ours, to the slices of others
-  std::vector<std::unique_ptr<Incoming>> addends_;  // others' to our slice, by rank; the own one is null
-  Broadcast sums_;                                  // our slice, added
-  std::vector<std::unique_ptr<Incoming>> results_;  // others' slices, added
-  std::size_t position_ = 0;                        // in our slice, of the segment that is being added
-  unsigned next_ = 0;                               // whose addend comes next
-  Block sum_;                                       // of the addends before
+  std::span<std::byte> mine_;  // the slice added here
+  Scatter contributions_;      // ours, to the slices of others
+  Arriving addends_;           // others', to our slice
+  Broadcast sums_;             // our slice, added
+  Arriving results_;           // others' slices, added
+  std::size_t position_ = 0;   // in our slice, of the segment that is being added
+  unsigned next_ = 0;          // whose addend comes next
+  Block sum_;                  // of the addends before
 };
 
 }  // namespace peel::detail

@@ -7,15 +7,14 @@
 namespace peel::detail {
 namespace {
 
-// Enough to fill a link while one segment is added and another waits for its receiver to ask for it.
-constexpr std::size_t kWindow = 4;
-// With many workers all of them together fill the link; their windows then share this much memory.
-constexpr std::size_t kBytesUnderWay = std::size_t{8} << 20;
+// How many segments to ask all workers for in advance: a segment that arrives unasked is copied once more.
+constexpr std::size_t kAsked = 32;
 
 }  // namespace
 
-std::size_t window_for(std::size_t peers) noexcept {
-  return std::clamp<std::size_t>(kBytesUnderWay / kSegmentBytes / std::max<std::size_t>(peers, 1), 1, kWindow);
+std::size_t segments_of(std::size_t length, Framing framing) noexcept {
+  const std::size_t total = length + (framing == Framing::with_length ? kLengthBytes : 0);
+  return (total + kSegmentBytes - 1) / kSegmentBytes;
 }
 
 Cutter::Cutter(std::span<const std::byte> data, Framing framing)
@@ -35,46 +34,8 @@ Block Cutter::next(PointToPoint& link) {
   return block;
 }
 
-bool Departures::retire() {
-  return std::erase_if(under_way_, [](const Departure& departure) {
-           return departure.ticket->done.load(std::memory_order_acquire);
-         }) != 0;
-}
-
-void Departures::awaited(std::vector<unsigned>& workers) const {
-  for (const Departure& departure : under_way_) workers.push_back(departure.peer);
-}
-
-Outgoing::Outgoing(PointToPoint& link, unsigned peer, const Tag& tag, std::span<const std::byte> data, Framing framing)
-    : link_(link), peer_(peer), tag_(tag), cutter_(data, framing), departures_(window_for(link.size() - 1)) {}
-
-bool Outgoing::advance() {
-  bool moved = departures_.retire();
-  while (!cutter_.exhausted() && departures_.has_room()) {
-    departures_.add(peer_, link_.send(peer_, tag_, cutter_.next(link_)));
-    moved = true;
-  }
-  return moved;
-}
-
-Broadcast::Broadcast(PointToPoint& link, const Tag& tag)
-    : link_(link), tag_(tag), departures_((link.size() - 1) * window_for(link.size() - 1)) {}
-
-void Broadcast::send(const Block& block) {
-  // Everybody begins with another peer, so that no worker is sent to by all at once.
-  for (unsigned step = 1; step < link_.size(); ++step) {
-    const unsigned peer = (link_.rank() + step) % link_.size();
-    departures_.add(peer, link_.send(peer, tag_, block));
-  }
-}
-
 Incoming::Incoming(PointToPoint& link, unsigned peer, const Tag& tag, std::optional<std::size_t> length)
-    : link_(link),
-      peer_(peer),
-      tag_(tag),
-      header_(length ? 0 : kLengthBytes),
-      total_(length),
-      window_(window_for(link.size() - 1)) {}
+    : link_(link), peer_(peer), tag_(tag), header_(length ? 0 : kLengthBytes), total_(length) {}
 
 void Incoming::post() {
   // Before the length is known only the first segment is sure to come.
@@ -116,8 +77,16 @@ Block Incoming::pop() {
   Block block = std::move(arriving_.front()->block);
   arriving_.pop_front();
   taken_ += block->size();
+  ++popped_;
   checked_ = false;
   return block;
+}
+
+bool Incoming::has_arrived(std::size_t segments) const noexcept {
+  if (done() || segments <= popped_) return true;
+  const std::size_t more = std::min(segments - popped_, arriving_.size());
+  const bool all_asked = segments - popped_ <= arriving_.size() || (total_ && asked_ == *total_);
+  return all_asked && more != 0 && arriving_[more - 1]->done.load(std::memory_order_acquire);
 }
 
 }  // namespace peel::detail
