@@ -1,17 +1,9 @@
 #include "transport/movement.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 namespace peel::detail {
 namespace {
-
-using std::chrono::steady_clock;
-
-// A worker that did not test for a long time (it computed, or was stopped) did not wait: others may have been held up
-// by it, not it by others. No gap between two tests counts for more than this.
-constexpr steady_clock::duration kLongestGap = std::chrono::milliseconds(50);
 
 std::string list(std::vector<unsigned> workers) {
   std::sort(workers.begin(), workers.end());
@@ -24,17 +16,11 @@ std::string list(std::vector<unsigned> workers) {
   return text;
 }
 
-std::string seconds(steady_clock::duration time) {
-  std::array<char, 32> text{};
-  (void)std::snprintf(text.data(), text.size(), "%.3g s", std::chrono::duration<double>(time).count());
-  return text.data();
-}
-
 }  // namespace
 
 Movement::Movement(std::shared_ptr<PointToPoint> link, Collective& what, std::uint32_t channel,
                    std::chrono::milliseconds timeout)
-    : link_(std::move(link)), what_(what), channel_(channel), timeout_(timeout), tested_(steady_clock::now()) {}
+    : link_(std::move(link)), what_(what), channel_(channel), patience_(timeout) {}
 
 Movement::~Movement() {
   if (complete_) return;
@@ -49,7 +35,7 @@ bool Movement::test() {
     link_->progress();
     const bool moved = advance();
     complete_ = complete();
-    if (!complete_) watch(moved);
+    if (!complete_ && !patience_.lasts(moved)) throw Error(ErrorCode::timeout, complaint());
   } catch (const Error& error) {
     link_->break_down(error);
     throw;
@@ -57,18 +43,11 @@ bool Movement::test() {
   return complete_;
 }
 
-void Movement::watch(bool moved) {
-  const steady_clock::time_point now = steady_clock::now();
-  waited_ = moved ? steady_clock::duration{} : waited_ + std::min(now - tested_, kLongestGap);
-  tested_ = now;
-  if (waited_ >= timeout_) throw Error(ErrorCode::timeout, complaint());
-}
-
 std::string Movement::complaint() const {
   const Awaited whom = awaited();
   const bool sends = !whom.senders.empty();
   return list(sends ? whom.senders : whom.receivers) + (whom.indirect ? ", or one that it waits for," : "") +
-         (sends ? " sent" : " took") + " nothing for " + seconds(waited_) + " in collective " +
+         (sends ? " sent" : " took") + " nothing for " + patience_.waited() + " in collective " +
          std::to_string(what_.sequence) + " (" + std::string(name(what_.kind)) + ") of channel " +
          std::to_string(channel_) +
          ". See whether it still runs, give slow workers a longer time-out, and make a new communicator.";

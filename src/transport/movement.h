@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "peel/communicator.h"
+#include "transport/patience.h"
 #include "transport/point_to_point.h"
 
 namespace peel::detail {
@@ -40,15 +41,12 @@ class Movement : public Operation {
   [[nodiscard]] Tag tag(std::uint32_t phase) const noexcept { return {channel_, what_.sequence, phase}; }
 
  private:
-  void watch(bool moved);
   [[nodiscard]] std::string complaint() const;
 
   std::shared_ptr<PointToPoint> link_;
   Collective& what_;
   std::uint32_t channel_;
-  std::chrono::steady_clock::duration timeout_;
-  std::chrono::steady_clock::duration waited_{};
-  std::chrono::steady_clock::time_point tested_;
+  Patience patience_;
   bool complete_ = false;
 };
 

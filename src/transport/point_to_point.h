@@ -6,12 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string_view>
 
-#include "peel/error.h"
 #include "transport/block.h"
+#include "transport/breakage.h"
 
 namespace peel::detail {
 
@@ -30,7 +28,7 @@ struct Transfer {
 using Ticket = std::shared_ptr<Transfer>;
 
 // May be used from several threads, unless a transport refuses that.
-class PointToPoint {
+class PointToPoint : public Breakage {
  public:
   virtual ~PointToPoint() = default;
   PointToPoint(const PointToPoint&) = delete;
@@ -53,19 +51,11 @@ class PointToPoint {
 
   Block take(std::size_t bytes) { return pool_->take(bytes); }
 
-  // A collective ended half way, so nobody knows what is still under way: no other may begin. The first cause counts.
-  void break_down(const Error& cause) noexcept;
-  [[nodiscard]] std::optional<Error> cause() const;
-  void refuse_if_broken() const;
-
  protected:
   PointToPoint() = default;
 
  private:
   std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();
-  std::atomic<bool> broken_ = false;
-  mutable std::mutex mutex_;
-  std::optional<Error> cause_;
 };
 
 }  // namespace peel::detail
