@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "cli/bitmap.h"
@@ -60,15 +61,77 @@ class ExactValues {
   double unit_;
 };
 
+// Any sign and significand, exponents from a range of binades up to 1, rounded to the type.
+class RealValues {
+ public:
+  RealValues(const GradientOptions& options) : seed_(mix(options.seed ^ 0x7265616C)), type_(options.type) {
+    if (is_integer(options.type)) throw Failure("real values need a floating-point type, as in --type float32");
+    constexpr std::uint64_t kTwelveOrders = 40;
+    constexpr std::uint64_t kHalf = 24;  // down to the smallest subnormal of float16
+    binades_ = options.type == ElementType::float16 ? kHalf : kTwelveOrders;
+  }
+
+  [[nodiscard]] double at(std::uint32_t worker, std::uint64_t element) const noexcept {
+    const std::uint64_t h = mix(seed_ + element * 0x9E3779B97F4A7C15 + worker * 0xD1B54A32D192ED03);
+    const std::uint64_t exponent = 1022 - scale_down(h, binades_);
+    const std::uint64_t bits = (h & 1) << 63 | exponent << 52 | mix(h) >> 12;
+    return nearest(std::bit_cast<double>(bits), type_);
+  }
+  [[nodiscard]] double largest() const noexcept { return 1; }
+
+ private:
+  std::uint64_t seed_;
+  ElementType type_;
+  std::uint64_t binades_;
+};
+
+// Who has a stretch if every worker drew its own support? Of the workers that have a stretch of the union one is the
+// first: it is picked with the probability that it is, those before it have the stretch not, and those after it have it
+// with the probability that any worker has. So nothing is drawn again because nobody had it.
+class IndependentSharing {
+ public:
+  IndependentSharing(const GradientOptions& options, const Stretches& drawn)
+      : workers_(options.workers), chances_(drawn.chances), alike_(rate_of(options.density)) {
+    for (std::uint32_t worker = 0; worker <= workers_; ++worker) before_.push_back(first_before(worker, alike_));
+  }
+
+  // `h` is the hash of the stretch.
+  [[nodiscard]] bool has(std::uint32_t worker, std::size_t stretch, std::uint64_t h) const {
+    const double pick = share(h);
+    const bool same = chances_.empty();
+    const double rate = same ? alike_ : rate_of(static_cast<double>(chances_[stretch]));
+    if (pick >= (same ? before_[worker + 1] : first_before(worker + 1, rate))) return false;
+    if (pick >= (same ? before_[worker] : first_before(worker, rate))) return true;
+    return share(mix(h + worker + 1)) < -std::expm1(-rate);
+  }
+
+ private:
+  static double share(std::uint64_t h) noexcept { return static_cast<double>(h >> 11) * 0x1p-53; }
+  // One worker has a stretch with the probability 1 - exp(-rate), all together with the given one.
+  [[nodiscard]] double rate_of(double chance) const { return std::min(700.0, -std::log1p(-chance) / workers_); }
+  // That the first worker is below this one, given that there is one.
+  [[nodiscard]] double first_before(std::uint32_t worker, double rate) const {
+    return rate == 0 ? 0 : std::expm1(-rate * worker) / std::expm1(-rate * workers_);
+  }
+
+  std::uint32_t workers_;
+  std::span<const float> chances_;
+  double alike_;
+  std::vector<double> before_;
+};
+
+template <typename DrawnValues>
 class DrawnGradients final : public GradientSource {
  public:
   DrawnGradients(const Pattern& pattern, const GradientOptions& options)
       : elements_(options.elements),
         workers_(options.workers),
         seed_(mix(options.seed ^ 0x6F776E6572)),
+        sharing_(options.workers == 1 ? Sharing::full : options.sharing),
         shared_(static_cast<std::uint64_t>(options.overlap * 0x1p32)),
         values_(options),
-        union_(draw_stretches(pattern, options.elements, options.density, options.seed)) {}
+        union_(draw_stretches(pattern, options.elements, options.density, options.seed)),
+        independent_(options, union_) {}
 
   void add(std::uint32_t worker, std::uint64_t begin, std::span<double> out, Cursor& cursor) const override {
     const std::uint64_t end = begin + out.size();
@@ -88,23 +151,27 @@ class DrawnGradients final : public GradientSource {
 
   [[nodiscard]] double largest() const override { return values_.largest(); }
   [[nodiscard]] bool drawn() const override { return true; }
+  [[nodiscard]] bool exact_sums() const override { return std::is_same_v<DrawnValues, ExactValues>; }
 
  private:
   [[nodiscard]] std::uint64_t end_of(std::size_t stretch) const {
     return std::min(union_.starts[stretch] + union_.length, elements_);
   }
   [[nodiscard]] bool has(std::uint32_t worker, std::size_t stretch) const {
-    if (workers_ == 1) return true;
+    if (sharing_ == Sharing::full) return true;
     const std::uint64_t h = mix(seed_ + stretch);
+    if (sharing_ == Sharing::independent) return independent_.has(worker, stretch, h);
     return scale_down(h, workers_) == worker || (mix(h + worker + 1) >> 32) < shared_;
   }
 
   std::uint64_t elements_;
   std::uint32_t workers_;
   std::uint64_t seed_;
+  Sharing sharing_;
   std::uint64_t shared_;  // probability, in 2^-32
-  ExactValues values_;
+  DrawnValues values_;
   Stretches union_;
+  IndependentSharing independent_;  // looks into union_
 };
 
 void visit_runs(std::span<const std::uint64_t> words, const Gradients::Run& visit) {
@@ -204,11 +271,19 @@ void for_each_item(const GradientSource& source, std::optional<std::uint32_t> wo
 
 }  // namespace
 
+std::string_view name(Sharing sharing) noexcept {
+  constexpr std::string_view kNames[] = {"owned", "independent", "full"};
+  return kNames[static_cast<std::size_t>(sharing)];
+}
+std::string_view name(Values values) noexcept { return values == Values::exact ? "exact" : "real"; }
+
 Gradients::Gradients(const Pattern& pattern, const GradientOptions& options) : options_(options) {
   if (pattern.kind == Pattern::Kind::npy) {
     source_ = std::make_unique<LoadedGradients>(pattern, options_);
+  } else if (options_.values == Values::real) {
+    source_ = std::make_unique<DrawnGradients<RealValues>>(pattern, options_);
   } else {
-    source_ = std::make_unique<DrawnGradients>(pattern, options_);
+    source_ = std::make_unique<DrawnGradients<ExactValues>>(pattern, options_);
   }
   runs(std::nullopt, [&](std::uint64_t begin, std::uint64_t end) { nonzeros_ += end - begin; });
 }

@@ -1,10 +1,10 @@
 // The gradients of all workers of a measurement, in either view, and their sum, known without any codec.
 //
-// Drawn gradients: the union's support is drawn first (patterns.h). Every stretch of it belongs to one worker, picked
-// by a hash, and each other worker has it too with probability `overlap`; so the union has the density that was asked
-// for, whatever the number of workers. Values are non-zero integers times a power of two, and small enough that the sum
-// over all workers is exact in the element type and in fixed32 cells, in any order: a result is right if it is equal.
-// Masks get such values too; loaded gradients keep their own.
+// Drawn gradients: the union's support is drawn first (patterns.h), and then, by a hash, which workers have each
+// stretch of it; so the union has the density that was asked for, whatever the number of workers. Values are non-zero
+// integers times a power of two, and small enough that the sum over all workers is exact in the element type and in
+// fixed32 cells, in any order: a result is right if it is equal. Masks get such values too; loaded gradients keep their
+// own. On demand values are drawn as real gradients have them, with many orders of magnitude between them.
 //
 // Nothing is stored but the stretches (or the files): elements are computed when they are read, so the memory is that
 // of the one array the caller holds.
@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cli/patterns.h"
@@ -47,12 +48,28 @@ struct Grain {
   }
 };
 
+// Which workers have a stretch of the union.
+enum class Sharing : std::uint8_t {
+  owned,        // one owner, and every other worker with the probability `overlap`
+  independent,  // as if every worker had drawn its own support, knowing nothing of the others
+  full,         // all
+};
+std::string_view name(Sharing) noexcept;
+
+enum class Values : std::uint8_t {
+  exact,  // whose sums are exact in any order
+  real,   // any sign and significand, exponents even over 12 orders of magnitude, or as many as the type has
+};
+std::string_view name(Values) noexcept;
+
 struct GradientOptions {
   std::uint64_t elements = 0;
   double density = 0;  // of the union, in elements
   ElementType type = ElementType::float32;
   std::uint32_t workers = 1;
-  double overlap = 0.25;
+  Sharing sharing = Sharing::owned;
+  double overlap = 0.25;  // of owned stretches
+  Values values = Values::exact;
   std::uint64_t seed = 1;
 };
 
@@ -75,6 +92,7 @@ class Gradients {
   [[nodiscard]] ElementType type() const noexcept { return options_.type; }
   [[nodiscard]] std::uint32_t workers() const noexcept { return options_.workers; }
   [[nodiscard]] double overlap() const noexcept { return options_.overlap; }
+  [[nodiscard]] Sharing sharing() const noexcept { return options_.sharing; }
   [[nodiscard]] std::uint64_t dense_bytes() const noexcept { return elements() * size_of(type()); }
   [[nodiscard]] std::uint64_t nonzeros() const noexcept { return nonzeros_; }  // of the union
   [[nodiscard]] double density() const noexcept;                               // of the union

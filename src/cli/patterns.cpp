@@ -22,14 +22,15 @@ std::uint64_t closest_count(double share, std::uint64_t whole, std::uint64_t par
 }
 
 // Draws until `count` different positions were seen; sorted. A batch is never larger than what is missing, so this is
-// what drawing one by one would give.
+// what drawing one by one would give. Adds to `draws` how often it drew.
 template <typename Draw>
-Positions draw_distinct(std::uint64_t count, Draw draw) {
+Positions draw_distinct(std::uint64_t count, std::uint64_t& draws, Draw draw) {
   Positions seen;
   Positions batch;
   Positions joined;
   while (seen.size() < count) {
     batch.resize(count - seen.size());
+    draws += batch.size();
     std::generate(batch.begin(), batch.end(), draw);
     std::sort(batch.begin(), batch.end());
     batch.erase(std::unique(batch.begin(), batch.end()), batch.end());
@@ -55,7 +56,8 @@ Positions select_in_order(std::uint64_t range, std::uint64_t count, Random& rand
 // `count` of the positions below `range`, all subsets alike. Walking costs 2 ns per position, sorting 80 ns per draw.
 Positions choose(std::uint64_t range, std::uint64_t count, Random& random) {
   if (count >= range / 32) return select_in_order(range, count, random);
-  return draw_distinct(count, [&] { return random.below(range); });
+  std::uint64_t draws = 0;
+  return draw_distinct(count, draws, [&] { return random.below(range); });
 }
 
 // Runs that do not overlap are a choice of starts in an array where every run has shrunk to one element.
@@ -77,9 +79,15 @@ Stretches draw_runs(std::uint64_t elements, double density, std::uint64_t length
 // twentieth power: five multiplications.
 constexpr double kTail = 20;
 
+// Of a row among infinitely many; those of finitely many sum up to a span below 1.
+double popularity(std::uint64_t row) {
+  return std::pow(static_cast<double>(row + 1), -1 / kTail) - std::pow(static_cast<double>(row + 2), -1 / kTail);
+}
+
 class Zipf {
  public:
   explicit Zipf(std::uint64_t rows) : rows_(rows), span_(1 - std::pow(static_cast<double>(rows) + 1, -1 / kTail)) {}
+  [[nodiscard]] double span() const noexcept { return span_; }
   std::uint64_t operator()(double share) const {
     const double x = 1 / (1 - share * span_);
     const double x4 = x * x * x * x;
@@ -94,8 +102,8 @@ class Zipf {
 
 // When does a row appear first, if rows are drawn for ever? After an exponential time at the rate of its popularity. So
 // the rows that drawing would find first are those with the smallest times, and no draw is wasted on rows known
-// already: near density 1 nearly all would be.
-Positions rows_by_first_appearance(std::uint64_t rows, std::uint64_t count, Random& random) {
+// already: near density 1 nearly all would be. `until` becomes the time of the last one.
+Positions rows_by_first_appearance(std::uint64_t rows, std::uint64_t count, double& until, Random& random) {
   std::vector<float> times(rows);
   double above = 1;
   for (std::uint64_t row = 0; row < rows; ++row) {
@@ -106,6 +114,7 @@ Positions rows_by_first_appearance(std::uint64_t rows, std::uint64_t count, Rand
   std::vector<float> sorted = times;
   std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count - 1), sorted.end());
   const float last = sorted[count - 1];
+  until = static_cast<double>(last);
   auto ties = static_cast<std::ptrdiff_t>(count) -
               std::count_if(times.begin(), times.end(), [&](float time) { return time < last; });
   Positions chosen;
@@ -121,12 +130,20 @@ Stretches draw_rows(std::uint64_t elements, double density, std::uint64_t length
   const std::uint64_t count = closest_count(density, rows, 1);
   Stretches drawn{{}, length};
   if (count == 0) return drawn;
+  double until = 0;  // in such units of time that a row appears at the rate of its popularity
   if (count < rows / 32) {
-    drawn.starts = draw_distinct(count, [&, zipf = Zipf(rows)] { return zipf(random.share()); });
+    const Zipf zipf(rows);
+    std::uint64_t draws = 0;
+    drawn.starts = draw_distinct(count, draws, [&] { return zipf(random.share()); });
+    until = static_cast<double>(draws) / zipf.span();
   } else {
-    drawn.starts = rows_by_first_appearance(rows, count, random);
+    drawn.starts = rows_by_first_appearance(rows, count, until, random);
   }
-  for (std::uint64_t& start : drawn.starts) start *= length;
+  drawn.chances.reserve(count);
+  for (std::uint64_t& start : drawn.starts) {
+    drawn.chances.push_back(static_cast<float>(-std::expm1(-until * popularity(start))));
+    start *= length;
+  }
   return drawn;
 }
 

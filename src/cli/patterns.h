@@ -30,6 +30,8 @@ std::vector<Pattern> parse_patterns(std::string_view list);
 struct Stretches {
   std::vector<std::uint64_t> starts;
   std::uint64_t length = 1;
+  // How likely each was to be drawn; empty if that is the density for all.
+  std::vector<float> chances = {};
 };
 
 // As many stretches as come closest to the density. 0.1 s per 10 million, whatever the density; memory for the
