@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,10 +12,11 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/files.h"
 #include "cli/measure.h"
 #include "cli/measurement_report.h"
 #include "cli/numbers.h"
+#include "cli/report_sink.h"
+#include "cli/sweep.h"
 
 namespace peel::cli {
 namespace {
@@ -45,33 +44,6 @@ struct Words {
   std::uint64_t seed = 1;
   std::string json;
 };
-
-template <typename Parse>
-auto parse_list(std::string_view list, Parse parse) {
-  std::vector<decltype(parse(list))> values;
-  for (std::size_t start = 0; start <= list.size();) {
-    const std::size_t comma = std::min(list.find(',', start), list.size());
-    values.push_back(parse(list.substr(start, comma - start)));
-    start = comma + 1;
-  }
-  return values;
-}
-
-template <typename Kind>
-Kind parse_name(std::string_view text, std::initializer_list<Kind> kinds, std::string_view option) {
-  std::string known;
-  for (const Kind kind : kinds) {
-    if (text == name(kind)) return kind;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", name(kind));
-  }
-  throw CLI::ValidationError(fmt::format("'{}' is not for {}; use one of {}", text, option, known));
-}
-
-std::uint32_t parse_small(std::string_view text) {
-  const std::uint64_t count = parse_count(text);
-  if (count > 0x7FFFFFFF) throw CLI::ValidationError(fmt::format("'{}' is too large here", text));
-  return static_cast<std::uint32_t>(count);
-}
 
 std::uint32_t parse_workers(std::string_view text) {
   const std::uint32_t workers = parse_small(text);
@@ -180,48 +152,16 @@ std::vector<GradientCase> parse_gradients(const Words& words) {
   return all;
 }
 
-// Rows or lines appear as soon as they are known; a file, when it is complete.
-class Sink {
- public:
-  explicit Sink(const std::string& json) : is_json_(!json.empty()) {
-    if (is_json_ && json != kPipe) file_.emplace(json, OutputOptions{});
-    if (!is_json_) fmt::print("{}", table_heading());
-  }
-
-  void add(const GradientCase& gradient_case, const Gradients& gradients, const Measurement& measurement) {
-    if (!is_json_) {
-      fmt::print("{}", table_row(gradient_case.pattern, gradients, measurement));
-      std::fflush(stdout);
-      return;
-    }
-    const std::string line = to_json(gradient_case.pattern, gradients, measurement).dump() + "\n";
-    if (file_) {
-      file_->write(std::as_bytes(std::span(line)));
-      return;
-    }
-    std::fwrite(line.data(), 1, line.size(), stdout);  // main() checks the stream before it ends
-    std::fflush(stdout);
-  }
-
-  void finish() {
-    if (file_) file_->commit();
-  }
-
- private:
-  bool is_json_;
-  std::optional<Output> file_;
-};
-
 void run(const Words& words) {
   const std::vector<GradientCase> cases = parse_gradients(words);
   const std::vector<MeasureOptions> measures = parse_measures(words);
-  Sink sink(words.json);
+  ReportSink sink(words.json, table_heading());
   std::uint64_t wrong = 0;
   for (const GradientCase& one : cases) {
     const Gradients gradients(one.pattern, one.options);
     for (const MeasureOptions& options : measures) {
       const Measurement measurement = measure(gradients, options);
-      sink.add(one, gradients, measurement);
+      sink.add(table_row(one.pattern, gradients, measurement), to_json(one.pattern, gradients, measurement));
       wrong += measurement.verdict.wrong;
     }
   }
@@ -262,10 +202,8 @@ void add_codec_options(CLI::App& app, Words& words) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure on gradients drawn here or loaded");
-  bench->require_subcommand(1);
-  CLI::App* codec = bench->add_subcommand("codec", "Encode, merge, decode and verify; lists such as 0.001,0.01 sweep");
+void add_bench_codec(CLI::App& bench) {
+  CLI::App* codec = bench.add_subcommand("codec", "Encode, merge, decode and verify; lists such as 0.001,0.01 sweep");
   const auto words = std::make_shared<Words>();
   codec->option_defaults()->always_capture_default();
   add_gradient_options(*codec, *words);

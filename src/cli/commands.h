@@ -9,7 +9,9 @@
 namespace peel::cli {
 
 void add_demo(CLI::App& app);
-void add_bench(CLI::App& app);  // bench codec
+void add_bench(CLI::App& app);
+void add_bench_codec(CLI::App& bench);
+void add_bench_allreduce(CLI::App& bench);
 void add_plan(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_encode(CLI::App& app);

@@ -347,7 +347,7 @@ Verdict add_dense(const Gradients& gradients) {
       write_elements(out, begin, {total, count});
     }
   }
-  return verify(gradients, ConstDense(sum.data(), gradients.elements(), gradients.type()), {});
+  return verify(gradients, ConstDense(sum.data(), gradients.elements(), gradients.type()), Decoded{});
 }
 
 }  // namespace peel::cli

@@ -68,6 +68,12 @@ std::uint64_t parse_count(std::string_view text) {
   return static_cast<std::uint64_t>(value);
 }
 
+std::uint32_t parse_small(std::string_view text) {
+  const std::uint64_t count = parse_count(text);
+  if (count > 0x7FFFFFFF) throw CLI::ValidationError(fmt::format("'{}' is too large here", text));
+  return static_cast<std::uint32_t>(count);
+}
+
 double parse_bandwidth(std::string_view text) {
   constexpr std::string_view kWanted = "a bandwidth such as 10gbit, 200mbit, 1.25GB or 1e9 (bits per second)";
   Number number = split_number(text, kWanted);

@@ -11,6 +11,7 @@ namespace peel::cli {
 
 // All parsers throw CLI::ValidationError: a wrong option is a mistake in usage, exit code 2.
 std::uint64_t parse_count(std::string_view text);  // 67108864, 2^26, 64M (millions), 1e8
+std::uint32_t parse_small(std::string_view text);  // a count below 2^31
 double parse_bandwidth(std::string_view text);     // bits per second: 10gbit, 200mbit, 1.25GB, 1e9
 double parse_positive(std::string_view text);      // 12.5
 double parse_share(std::string_view text);         // 0.01 or 1%, from 0 to 1

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,19 +20,26 @@ constexpr std::uint64_t kChunk = 4096;
 // What may be said about one element when its sum is known.
 class Promise {
  public:
-  Promise(const Gradients& gradients, const Plan* plan) : type_(gradients.type()), workers_(gradients.workers()) {
+  Promise(const Gradients& gradients, const Plan* plan) : Promise(gradients) {
     const CellType cells = plan == nullptr ? CellType::native : plan->cells();
     if (cells == CellType::float32) {
       kind_ = Kind::rough;
       bound_ = 0x1p-10 * workers_ * gradients.largest();
-    } else if (gradients.exact_sums() || (cells == CellType::native && workers_ <= 2)) {
-      kind_ = Kind::equal;
     } else if (cells == CellType::native) {
-      kind_ = Kind::any_order;
-      bound_ = (workers_ - 1) * spacing(1, type_);
-    } else {
+      promise_any_order(gradients);
+    } else if (!gradients.exact_sums()) {
       kind_ = Kind::fixed;
       bound_ = plan->error_bound();
+    }
+  }
+
+  Promise(const Gradients& gradients, const Reduced& reduced) : Promise(gradients) {
+    const bool fixed = reduced.exactness == Exactness::fixed_point || reduced.exactness == Exactness::estimated;
+    if (fixed && !gradients.exact_sums()) {
+      kind_ = Kind::fixed;
+      bound_ = reduced.error_bound;
+    } else if (reduced.exactness == Exactness::as_dense || type_ == ElementType::float64) {
+      promise_any_order(gradients);
     }
   }
 
@@ -57,6 +65,14 @@ class Promise {
   }
 
  private:
+  explicit Promise(const Gradients& gradients) : type_(gradients.type()), workers_(gradients.workers()) {}
+
+  void promise_any_order(const Gradients& gradients) {
+    if (gradients.exact_sums() || workers_ <= 2) return;
+    kind_ = Kind::any_order;
+    bound_ = (workers_ - 1) * spacing(1, type_);
+  }
+
   enum class Kind : std::uint8_t { equal, any_order, fixed, rough };
   Kind kind_ = Kind::equal;
   ElementType type_;
@@ -95,6 +111,8 @@ class Judge {
       : promise_(gradients, decoded.plan),
         estimated_(decoded.estimated),
         unwritten_(unwritten_value(gradients.type())) {}
+  // An all-reduce writes over its input, so there is no telling what was never written.
+  Judge(const Gradients& gradients, const Reduced& reduced) : promise_(gradients, reduced) {}
 
   [[nodiscard]] bool needs_magnitudes() const noexcept { return promise_.needs_magnitudes(); }
 
@@ -120,8 +138,8 @@ class Judge {
 
  private:
   Promise promise_;
-  bool estimated_;
-  double unwritten_;
+  bool estimated_ = false;
+  double unwritten_ = std::numeric_limits<double>::quiet_NaN();  // equal to nothing
   Verdict verdict_;
   double relative_errors_ = 0;
   std::uint64_t relative_count_ = 0;
@@ -129,23 +147,28 @@ class Judge {
 
 Grain grain_of(const Plan* plan) { return plan == nullptr ? Grain{} : Grain{plan->grain(), plan->phase()}; }
 
-}  // namespace
+// What is compared, beside the elements themselves.
+struct Scope {
+  Grain grain;
+  const Recovery* recovery = nullptr;
+  const KnownSum* known = nullptr;
+  bool estimated = false;
+};
 
-Verdict verify(const Gradients& gradients, ConstDense sum, const Decoded& decoded) {
-  Judge judge(gradients, decoded);
-  LostItems lost(decoded.recovery);
-  const Grain grain = grain_of(decoded.plan);
+Verdict verify_dense(const Gradients& gradients, ConstDense sum, const Scope& scope, Judge judge) {
+  LostItems lost(scope.recovery);
   std::vector<double> got(kChunk);
   std::vector<double> known(kChunk);
   std::vector<double> magnitudes(kChunk, 0.0);
   Cursor cursor;
   for (std::uint64_t begin = 0; begin < gradients.elements(); begin += kChunk) {
     const auto count = static_cast<std::size_t>(std::min(kChunk, gradients.elements() - begin));
+    if (scope.known != nullptr && scope.known->equals(sum, begin, count)) continue;
     read_elements(sum, begin, std::span(got).first(count));
     gradients.read_sum(begin, std::span(known).first(count),
                        std::span(magnitudes).first(judge.needs_magnitudes() ? count : 0), cursor);
     for (std::size_t i = 0; i < count; ++i) {
-      if (lost.any() && lost.contain(grain.item(begin + i))) {
+      if (lost.any() && lost.contain(scope.grain.item(begin + i))) {
         judge.lost_element(got[i], known[i]);
       } else {
         judge.element(got[i], known[i], magnitudes[i]);
@@ -154,8 +177,6 @@ Verdict verify(const Gradients& gradients, ConstDense sum, const Decoded& decode
   }
   return judge.verdict();
 }
-
-namespace {
 
 void check_form(const Gradients& gradients, const Sparse& sum, Grain grain) {
   const bool sorted = std::is_sorted(sum.items.begin(), sum.items.end(), std::less_equal<>());
@@ -167,15 +188,13 @@ void check_form(const Gradients& gradients, const Sparse& sum, Grain grain) {
   }
 }
 
-}  // namespace
-
 // Two sorted lists of items are walked together: those of the union, and those that were decoded, among which a Bloom
 // filter may have put items that nobody has. What was left out is zero.
-Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& decoded) {
-  Judge judge(gradients, decoded);
-  LostItems lost(decoded.recovery);
-  const Grain grain = grain_of(decoded.plan);
+Verdict verify_sparse(const Gradients& gradients, const Sparse& sum, const Scope& scope, Judge judge) {
+  LostItems lost(scope.recovery);
+  const Grain grain = scope.grain;
   check_form(gradients, sum, grain);
+  if (scope.known != nullptr && scope.known->equals(sum)) return judge.verdict();
   const std::vector<std::uint64_t> items = gradients.items(std::nullopt, grain);
   const ConstDense values(sum.values.data(), sum.items.size() * grain.size, gradients.type());
   std::vector<double> got(grain.size);
@@ -195,7 +214,7 @@ Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& dec
     for (std::size_t k = 0; k < count; ++k) {
       if (!is_lost) {
         judge.element(got[k], known[k], magnitudes[k]);
-      } else if (present || decoded.estimated) {
+      } else if (present || scope.estimated) {
         judge.lost_element(got[k], known[k]);
       }
     }
@@ -203,6 +222,23 @@ Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& dec
     if (present) ++j;
   }
   return judge.verdict();
+}
+
+}  // namespace
+
+Verdict verify(const Gradients& gradients, ConstDense sum, const Decoded& decoded) {
+  return verify_dense(gradients, sum, {grain_of(decoded.plan), decoded.recovery, nullptr, decoded.estimated},
+                      Judge(gradients, decoded));
+}
+Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& decoded) {
+  return verify_sparse(gradients, sum, {grain_of(decoded.plan), decoded.recovery, nullptr, decoded.estimated},
+                       Judge(gradients, decoded));
+}
+Verdict verify(const Gradients& gradients, ConstDense sum, const Reduced& reduced) {
+  return verify_dense(gradients, sum, {reduced.grain, nullptr, reduced.known, false}, Judge(gradients, reduced));
+}
+Verdict verify(const Gradients& gradients, const Sparse& sum, const Reduced& reduced) {
+  return verify_sparse(gradients, sum, {reduced.grain, nullptr, reduced.known, false}, Judge(gradients, reduced));
 }
 
 }  // namespace peel::cli

@@ -7,6 +7,8 @@
 //   real values, fixed cells      farther from the sum than the plan's error bound and the rounding to the type
 //   float32 cells                 farther than 2^-10 of the largest possible sum, which is garbage, not rounding: their
 //                                 error depends on what shared a cell, so the largest one is reported instead
+//   rounded once (all-reduce)     anything but the sum in rank order in double precision, rounded to the type; with
+//                                 float64 elements, whose wider type is not double, as native cells
 //   always                        a NaN or infinity that the sum has not, and the reverse; an element never written;
 //                                 an element of a lost item that was written, unless it was estimated
 #pragma once
@@ -15,7 +17,9 @@
 #include <cstdint>
 
 #include "cli/gradients.h"
+#include "cli/known_sum.h"
 #include "peel/codec.h"
+#include "peel/report.h"
 
 namespace peel::cli {
 
@@ -37,7 +41,17 @@ struct Decoded {
   bool estimated = false;
 };
 
+// What an all-reduce left.
+struct Reduced {
+  Exactness exactness = Exactness::as_dense;
+  double error_bound = 0;
+  Grain grain = {};                 // of a sparse view
+  const KnownSum* known = nullptr;  // what is equal to it needs no closer look, which takes longer than most sums do
+};
+
 Verdict verify(const Gradients& gradients, ConstDense sum, const Decoded& decoded);
 Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& decoded);
+Verdict verify(const Gradients& gradients, ConstDense sum, const Reduced& reduced);
+Verdict verify(const Gradients& gradients, const Sparse& sum, const Reduced& reduced);
 
 }  // namespace peel::cli

@@ -1,0 +1,338 @@
+// peel bench allreduce: strategies against the transport's own all-reduce, on threads of this process or on processes
+// under mpirun. Every sum is verified.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/contest.h"
+#include "cli/contest_report.h"
+#include "cli/mpi_workers.h"
+#include "cli/numbers.h"
+#include "cli/report_sink.h"
+#include "cli/row_sum.h"
+#include "cli/sweep.h"
+#include "peel/inprocess.h"
+
+namespace peel::cli {
+namespace {
+
+// As written; the plural ones may be lists.
+struct Words {
+  std::string transport = "inprocess";
+  std::string workers;
+  std::string elements = "2^24";
+  std::string density = "0.01";
+  std::string pattern = "uniform";
+  std::string type = "float32";
+  std::string overlap = "independent";
+  std::string values = "exact";
+  std::string view = "dense";
+  std::string strategy = "auto";
+  std::string baseline;
+  std::string grain = "auto";
+  std::string cells = "auto";
+  std::string link = "measured";
+  std::string chunk_bytes = "0";
+  double timeout = 60;
+  unsigned threads = 1;
+  unsigned warmup = 3;
+  unsigned repeat = 7;
+  std::uint64_t seed = 1;
+  std::string json;
+};
+
+constexpr std::uint32_t kWorkers = 4;  // threads, unless told otherwise
+
+Strategy parse_strategy(std::string_view text) {
+  return parse_name(
+      text,
+      {Strategy::automatic, Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather},
+      "--strategy");
+}
+
+std::uint32_t parse_worker_count(std::string_view text) {
+  const std::uint32_t workers = parse_small(text);
+  if (workers == 0) throw CLI::ValidationError("--workers must be at least 1");
+  return workers;
+}
+
+// 0: found from the sums.
+std::uint32_t parse_reduction_grain(std::string_view text) {
+  if (text == "auto") return 0;
+  const std::uint32_t grain = parse_small(text);
+  if (std::has_single_bit(grain) && grain <= 1024) return grain;
+  throw CLI::ValidationError(fmt::format("'{}' is not for --grain; use auto, or a power of two from 1 to 1024", text));
+}
+
+std::optional<LinkFacts> parse_link(std::string_view text) {
+  if (text == "measured") return std::nullopt;
+  return LinkFacts{.bytes_per_second = parse_bandwidth(text) / 8};
+}
+
+struct Sweep {
+  std::vector<Pattern> patterns;
+  std::vector<std::uint64_t> elements;
+  std::vector<double> densities;
+  std::vector<ElementType> types;
+  std::vector<Sharing> overlaps;
+  std::vector<Values> values;
+  std::vector<std::uint32_t> workers;
+  std::uint64_t seed = 1;
+  ContestOptions options;
+};
+
+Sweep parse(const Words& words) {
+  const auto sharing = [](std::string_view text) {
+    return parse_name(text, {Sharing::independent, Sharing::full}, "--overlap");
+  };
+  const auto values = [](std::string_view text) { return parse_name(text, {Values::exact, Values::real}, "--values"); };
+  Sweep sweep{.patterns = parse_patterns(words.pattern),
+              .elements = parse_list(words.elements, parse_count),
+              .densities = parse_list(words.density, parse_share),
+              .types = parse_list(words.type, parse_element_type),
+              .overlaps = parse_list(words.overlap, sharing),
+              .values = parse_list(words.values, values),
+              .workers = {},
+              .seed = words.seed,
+              .options = {}};
+  if (!words.workers.empty()) sweep.workers = parse_list(words.workers, parse_worker_count);
+  ContestOptions& options = sweep.options;
+  options.view = parse_name(words.view, {View::dense, View::sparse}, "--view");
+  options.strategies = parse_list(words.strategy, parse_strategy);
+  options.warmup = words.warmup;
+  options.repeat = words.repeat;
+  options.state.grain = parse_reduction_grain(words.grain);
+  options.state.cells = parse_cells(words.cells);
+  options.state.link = parse_link(words.link);
+  options.state.chunk_bytes = parse_count(words.chunk_bytes);
+  options.state.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(words.timeout * 1e3));
+  options.state.execution.threads = words.threads;
+  options.state.seed = words.seed;
+  return sweep;
+}
+
+struct Case {
+  Pattern pattern;
+  GradientOptions gradients;
+};
+
+// Files have the size, density, sharing and values that they have: for them those lists are not swept.
+std::vector<Case> cases_of(const Sweep& sweep, std::uint32_t workers) {
+  std::vector<Case> all;
+  for (const Pattern& pattern : sweep.patterns) {
+    std::vector<GradientOptions> variants(1);
+    variants[0].workers = workers;
+    variants[0].seed = sweep.seed;
+    const auto multiply = [&variants](const auto& list, auto set) {
+      std::vector<GradientOptions> more;
+      for (const GradientOptions& one : variants) {
+        for (const auto& value : list) set(more.emplace_back(one), value);
+      }
+      variants.swap(more);
+    };
+    if (pattern.kind == Pattern::Kind::npy && workers > pattern.files.size()) {
+      throw Failure(
+          fmt::format("{} workers need as many files after npy:, which names {}", workers, pattern.files.size()));
+    }
+    if (pattern.kind != Pattern::Kind::npy) {
+      multiply(sweep.elements, [](auto& o, std::uint64_t v) { o.elements = v; });
+      multiply(sweep.densities, [](auto& o, double v) { o.density = v; });
+      multiply(sweep.overlaps, [](auto& o, Sharing v) { o.sharing = v; });
+      multiply(sweep.values, [](auto& o, Values v) { o.values = v; });
+    }
+    multiply(sweep.types, [](auto& o, ElementType v) { o.type = v; });
+    for (const GradientOptions& options : variants) all.push_back({pattern, options});
+  }
+  return all;
+}
+
+// A sparse view has the grain of its rows.
+ContestOptions options_for(const Case& one, const Gradients& gradients, ContestOptions options) {
+  if (options.view == View::dense) return options;
+  if (options.state.grain == 0) options.state.grain = parse_reduction_grain(fmt::format("{}", one.pattern.length));
+  options.state.elements = gradients.elements();
+  return options;
+}
+
+KnownSum known_sum(const Gradients& gradients, const ContestOptions& options) {
+  if (options.view == View::dense) return KnownSum::dense(gradients);
+  return KnownSum::sparse(gradients, {options.state.grain, 0});
+}
+
+std::vector<Baseline> chosen(std::vector<Baseline> baselines, const std::string& names) {
+  if (names.empty()) return baselines;
+  const auto wanted = parse_list(names, [](std::string_view text) { return std::string(text); });
+  std::erase_if(baselines,
+                [&](const Baseline& one) { return std::find(wanted.begin(), wanted.end(), one.name) == wanted.end(); });
+  return baselines;
+}
+
+LinkFacts link_of(Communicator& communicator, const ContestOptions& options) {
+  if (options.state.link) communicator.set_link(*options.state.link);
+  if (!communicator.link()) measure_link(communicator, options.state.timeout);
+  return *communicator.link();
+}
+
+// Runs one worker's part on a thread for each; what worker 0 returns. The first error ends it, once all have ended.
+std::vector<Standing> hold_on_threads(std::vector<std::unique_ptr<Communicator>>& communicators,
+                                      const Gradients& gradients, const KnownSum& known, const ContestOptions& options,
+                                      LinkFacts& link) {
+  std::mutex mutex;
+  std::exception_ptr error;
+  std::vector<Standing> standings;
+  const auto work = [&](std::unique_ptr<Communicator>& mine) {
+    try {
+      const LinkFacts facts = link_of(*mine, options);
+      std::vector<Baseline> baselines;
+      if (options.view == View::sparse) {
+        baselines.push_back({.name = "allgatherv", .sparse = [&](ConstSparse x, std::uint32_t grain, Sparse& sum) {
+                               gather_rows(*mine, x, grain, sum);
+                             }});
+      }
+      std::vector<Standing> result = hold_contest(*mine, gradients, known, baselines, options);
+      if (mine->rank() == 0) {
+        standings = std::move(result);
+        link = facts;
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+      mine.reset();  // so that the others learn of it at once
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::unique_ptr<Communicator>& mine : communicators) threads.emplace_back(work, std::ref(mine));
+  }
+  if (error) std::rethrow_exception(error);
+  return standings;
+}
+
+// What goes wrong is counted, and told when everything was measured.
+class Results {
+ public:
+  explicit Results(const std::string& json) : sink_(json, contest_heading()) {}
+
+  void add(const ContestSetting& setting, const std::vector<Standing>& standings) {
+    for (const Standing& one : standings) {
+      wrong_ += one.wrong;
+      if (one.is_strategy) sink_.add(contest_row(setting, one, standings), to_json(setting, one, standings));
+    }
+  }
+  void finish() {
+    sink_.finish();
+    if (wrong_ != 0) throw Failure(fmt::format("{} elements of the sums are wrong; see the field 'wrong'", wrong_));
+  }
+
+ private:
+  ReportSink sink_;
+  std::uint64_t wrong_ = 0;
+};
+
+void run_inprocess(const Words& words, const Sweep& sweep) {
+  Results results(words.json);
+  const std::vector<std::uint32_t> counts = sweep.workers.empty() ? std::vector{kWorkers} : sweep.workers;
+  for (const std::uint32_t workers : counts) {
+    for (const Case& one : cases_of(sweep, workers)) {
+      const Gradients gradients(one.pattern, one.gradients);
+      const ContestOptions options = options_for(one, gradients, sweep.options);
+      const KnownSum known = known_sum(gradients, options);
+      std::vector<std::unique_ptr<Communicator>> communicators = make_inprocess(workers);
+      LinkFacts link;
+      const std::vector<Standing> standings = hold_on_threads(communicators, gradients, known, options, link);
+      results.add({"inprocess", one.pattern, &gradients, one.gradients, &options, link}, standings);
+    }
+  }
+  results.finish();
+}
+
+void check_workers(const Sweep& sweep, unsigned processes) {
+  if (sweep.workers.empty() || (sweep.workers.size() == 1 && sweep.workers[0] == processes)) return;
+  throw Failure(
+      fmt::format("with --transport mpi every process is a worker, and there are {}; leave out --workers, and "
+                  "start as many with mpirun -np",
+                  processes));
+}
+
+void run_mpi(const Words& words, const Sweep& sweep) {
+  std::optional<Results> results;  // of rank 0
+  {
+    MpiWorkers workers;
+    Communicator& communicator = workers.communicator();
+    check_workers(sweep, communicator.size());
+    if (communicator.rank() == 0) results.emplace(words.json);
+    const LinkFacts link = link_of(communicator, sweep.options);
+    for (const Case& one : cases_of(sweep, communicator.size())) {
+      const Gradients gradients(one.pattern, one.gradients);
+      const ContestOptions options = options_for(one, gradients, sweep.options);
+      const KnownSum known = known_sum(gradients, options);
+      const auto baselines = chosen(workers.baselines(options.view, gradients.type()), words.baseline);
+      const std::vector<Standing> standings = hold_contest(communicator, gradients, known, baselines, options);
+      if (results) results->add({"mpi", one.pattern, &gradients, one.gradients, &options, link}, standings);
+    }
+  }
+  if (results) results->finish();
+}
+
+void run(const Words& words) {
+  const Sweep sweep = parse(words);
+  if (words.transport == "inprocess") return run_inprocess(words, sweep);
+  if (words.transport == "mpi") return run_mpi(words, sweep);
+  throw Failure("the transport nccl comes with GPU builds, and this is none; use --transport inprocess or mpi");
+}
+
+void add_gradient_options(CLI::App& app, Words& words) {
+  app.add_option("--workers", words.workers, "Threads that are workers (default 4); with mpi, what mpirun started");
+  app.add_option("--elements", words.elements, "Elements of the array, as in 16777216 or 2^24");
+  app.add_option("--density", words.density, "Non-zero share of the union of all workers, as in 0.01 or 1%");
+  app.add_option("--pattern", words.pattern, "uniform, runs:L, rows:L (Zipf), stride:S, or npy:PATH[,PATH...]");
+  app.add_option("--type", words.type, "float32, float64, float16, bfloat16, int8, int16, int32 or int64");
+  app.add_option("--overlap", words.overlap,
+                 "independent: every worker draws its own support, and the union has the density; full: all the same");
+  app.add_option("--values", words.values,
+                 "exact: their sums are, in any order; real: with 12 orders of magnitude between them");
+  app.add_option("--view", words.view, "dense, or sparse: rows of a pattern rows:L");
+  app.add_option("--seed", words.seed, "Of the gradients and of the plans");
+}
+
+void add_contest_options(CLI::App& app, Words& words) {
+  app.add_option("--strategy", words.strategy, "auto, dense, packed, sketch, split or gather");
+  app.add_option("--baseline", words.baseline, "Compare only with these: mpi-default, mpi-ring or allgatherv");
+  app.add_option("--grain", words.grain, "Elements per item: auto, or a power of two from 1 to 1024");
+  app.add_option("--cells", words.cells, "auto, native (packed only), fixed32, fixed64 or float32");
+  app.add_option("--chunk-bytes", words.chunk_bytes, "Cut arrays into chunks of this size; 0: as it sees fit");
+  app.add_option("--link", words.link, "What a worker sends in a second: measured, or as in 1gbit");
+  app.add_option("--timeout", words.timeout, "Seconds after which a worker that does not answer is an error")
+      ->check(CLI::Range(0.001, 1e6));
+  app.add_option("--threads", words.threads, "Threads of each worker's codec; 0: all cores");
+  app.add_option("--warmup", words.warmup, "Rounds before those that count")->check(CLI::Range(0, 1000));
+  app.add_option("--repeat", words.repeat, "Times are medians of this many rounds")->check(CLI::Range(1, 1000));
+  app.add_option("--json", words.json, "Write one JSON object per line to this file, or to - (standard output)");
+}
+
+}  // namespace
+
+void add_bench_allreduce(CLI::App& bench) {
+  CLI::App* app = bench.add_subcommand(
+      "allreduce", "Sum the gradients of several workers and verify; lists such as packed,split sweep");
+  const auto words = std::make_shared<Words>();
+  app->option_defaults()->always_capture_default();
+  app->add_option("--transport", words->transport, "inprocess (threads), mpi (start it with mpirun) or nccl")
+      ->check(CLI::IsMember({"inprocess", "mpi", "nccl"}));
+  add_gradient_options(*app, *words);
+  add_contest_options(*app, *words);
+  app->callback([words] { run(*words); });
+}
+
+}  // namespace peel::cli

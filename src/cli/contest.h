@@ -1,0 +1,64 @@
+// Ways to sum the same gradients, measured against each other. All workers run hold_contest() together; in every round
+// each contender sums the same arrays once, one contender after another, so that a machine or network that slows down
+// slows them all down. What a round took is what its slowest worker took. Every sum of every round is verified, on
+// every worker, outside the time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/gradients.h"
+#include "cli/known_sum.h"
+#include "cli/measure.h"
+#include "peel/allreduce.h"
+
+namespace peel::cli {
+
+// A way to sum that needs nothing of this library: one of the two functions, as the view is.
+struct Baseline {
+  using SumSparse = std::function<void(ConstSparse x, std::uint32_t grain, Sparse& sum)>;
+  std::string name;
+  std::function<void(Dense x)> dense = {};
+  SumSparse sparse = {};
+};
+
+struct ContestOptions {
+  View view = View::dense;
+  std::vector<Strategy> strategies;
+  unsigned warmup = 3;  // rounds that are not timed: states learn; baselines take part in the first only
+  unsigned repeat = 7;  // rounds of which the median counts
+  StateOptions state = {};
+};
+
+// How a contender did.
+struct Standing {
+  std::string name;          // as asked: of a strategy, or of the baseline
+  bool is_baseline = false;  // the fastest of these is what the others are compared with
+  bool is_strategy = false;  // the dense strategy may be both
+  double seconds = 0;        // median over the timed rounds
+  Report report = {};        // of the last round, on this worker; empty for baselines
+  // Means over the workers, medians over the timed rounds:
+  double bytes_sent = 0;
+  double encode_s = 0;
+  double wire_s = 0;
+  double decode_s = 0;
+  std::uint64_t workspace_bytes = 0;  // the largest of any worker
+  // Sums over all timed rounds:
+  std::uint64_t repaired = 0;
+  std::uint64_t rescaled = 0;
+  // Sums over all rounds and workers:
+  std::uint64_t wrong = 0;
+  std::uint64_t lost = 0;
+};
+
+// One worker's part. Without baselines the dense strategy is the baseline; a sparse view needs one. All workers return
+// the same standings but for the reports. Throws peel::Error or Failure.
+std::vector<Standing> hold_contest(Communicator& communicator, const Gradients& gradients, const KnownSum& known,
+                                   const std::vector<Baseline>& baselines, const ContestOptions& options);
+
+// The fastest baseline.
+const Standing& baseline_of(const std::vector<Standing>& standings);
+
+}  // namespace peel::cli
