@@ -35,7 +35,12 @@ Block Cutter::next(PointToPoint& link) {
 }
 
 Incoming::Incoming(PointToPoint& link, unsigned peer, const Tag& tag, std::optional<std::size_t> length)
-    : link_(link), peer_(peer), tag_(tag), header_(length ? 0 : kLengthBytes), total_(length) {}
+    : link_(link),
+      peer_(peer),
+      tag_(tag),
+      header_(length ? 0 : kLengthBytes),
+      total_(length),
+      window_(std::clamp<std::size_t>(kAsked / std::max(link.size() - 1, 1U), 2, 16)) {}
 
 void Incoming::post() {
   // Before the length is known only the first segment is sure to come.
