@@ -74,12 +74,13 @@ bool possible(Strategy strategy, const World& world, const ChunkShape& shape) {
 
 CellType integer_cells(ElementType type) { return size_of(type) == 8 ? CellType::fixed64 : CellType::fixed32; }
 
-// Values three bits larger than the last step's still fit.
+// Values three bits larger than the last step's still fit. Doubles beyond 2^900 have no scale that fit_scale allows:
+// they overflow any, which the strategies know to mend.
 std::int32_t scale_for(CellType cells, const World& world, ElementType type, const ChunkMemory& memory) {
   const bool fixed = cells == CellType::fixed32 || cells == CellType::fixed64;
   if (!fixed || is_integer(type) || memory.has_magnitude == 0) return 0;
   constexpr std::int32_t kRoom = 3;
-  return fit_scale(std::ldexp(1.0, std::min(memory.magnitude + kRoom, 1000)), cells, world.size);
+  return fit_scale(std::ldexp(1.0, std::min(memory.magnitude + kRoom, 900)), cells, world.size);
 }
 
 }  // namespace
@@ -109,7 +110,9 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
   o.codec = strategy == Strategy::sketch ? Codec::sketch : Codec::packed;
   o.cells = strategy == Strategy::sketch || options.cells == CellType::native ? options.cells : CellType::automatic;
   if (strategy == Strategy::sketch && o.cells == CellType::native) o.cells = CellType::automatic;
-  if (strategy == Strategy::packed && !world.sums_floats) o.cells = integer_cells(shape.type);
+  if (strategy == Strategy::packed && !world.sums_floats && !is_integer(shape.type)) {
+    o.cells = integer_cells(shape.type);
+  }
   const CellType cells =
       o.cells == CellType::automatic && strategy == Strategy::sketch ? integer_cells(shape.type) : o.cells;
   o.scale = scale_for(cells, world, shape.type, memory);

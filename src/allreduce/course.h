@@ -71,4 +71,7 @@ ElementType sum_type(const Plan& plan);
 
 void report_exactness(Report& report, Exactness exactness);
 
+// The bound of the least exact chunk, and its scale.
+void report_scale(Report& report, const Plan& plan);
+
 }  // namespace peel::detail

@@ -1,9 +1,12 @@
 // packed: the indexes are ORed, then the values of the union are summed: two rounds.
+//
+// Values are summed in their own type. Where a transport adds integers only they are fixed-point numbers, and their
+// scale is agreed as that of a sketch is (calibration.h): a round of vitals alone where magnitudes are not known yet.
 #include <algorithm>
 
+#include "allreduce/calibration.h"
 #include "allreduce/course.h"
 #include "allreduce/vitals.h"
-#include "peel/error.h"
 #include "peel/items.h"
 
 namespace peel::detail {
@@ -13,26 +16,64 @@ namespace {
 class PackedCourse : public Course {
  public:
   void step(Chunk& chunk, Asks& asks) override {
-    switch (stage_++) {
-      case 0:
-        return send_index(chunk, asks);
-      case 1:
+    switch (stage_) {
+      case Stage::begin:
+        return knows(chunk) ? send_index(chunk, asks) : ask_vitals(chunk, asks);
+      case Stage::calibrating:
+        return calibrate(chunk, asks);
+      case Stage::index_sent:
         return send_values(chunk, asks);
-      default:
+      case Stage::values_sent:
         return finish(chunk);
     }
   }
 
  private:
-  // The index and, behind it, the vitals: both are ORed.
+  enum class Stage : std::uint8_t { begin, calibrating, index_sent, values_sent };
+
+  static bool knows(const Chunk& chunk) {
+    return !has_scale(chunk.choice.plan) || (chunk.memory.steps != 0 && chunk.memory.has_magnitude != 0);
+  }
+
+  void ask_vitals(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel calibrate");
+    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
+    chunk.view.scan(native, chunk.slot.support, chunk.execution());
+    chunk.slot.message.index.resize(0);
+    ask_or(chunk, own_vitals(chunk), asks);
+    stage_ = Stage::calibrating;
+  }
+
+  void calibrate(Chunk& chunk, Asks& asks) {
+    const Vitals seen = read_vitals(chunk.view.type(), vitals(chunk.slot));
+    if (!seen.finite) refuse_not_finite(chunk);
+    learn_magnitude(chunk, seen);
+    plan_again(chunk);
+    send_index(chunk, asks);
+  }
+
   void send_index(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel encode packed");
     Slot& slot = chunk.slot;
-    chunk.view.scan(chunk.choice.plan, slot.support, chunk.execution());
-    encode_index(chunk.choice.plan, slot.support, slot.message, chunk.execution());
+    const Plan& plan = chunk.choice.plan;
+    chunk.view.scan(plan, slot.support, chunk.execution());
+    // Without a scale nobody asks how large values are, or whether they are finite.
+    const Vitals own = has_scale(plan) ? own_vitals(chunk) : Vitals{.items = slot.support.items(), .magnitude = {}};
+    if (own.finite) {
+      encode_index(plan, slot.support, slot.message, chunk.execution());
+    } else {  // nothing is sent but the word of it
+      slot.message = Message(plan);
+    }
+    ask_or(chunk, own, asks);
+    stage_ = Stage::index_sent;
+  }
+
+  // The index and, behind it, the vitals.
+  void ask_or(Chunk& chunk, const Vitals& own, Asks& asks) {
+    Slot& slot = chunk.slot;
     index_words_ = slot.message.index.size();
     slot.message.index.resize(index_words_ + kVitalWords);
-    write_vitals(chunk.view.type(), {.items = slot.support.items(), .magnitude = {}, .finite = true}, vitals(slot));
+    write_vitals(chunk.view.type(), own, vitals(slot));
     Collective& index = slot.collectives[0];
     index.kind = Collective::Kind::bit_or;
     index.data = std::as_writable_bytes(std::span<std::uint64_t>(slot.message.index));
@@ -44,12 +85,20 @@ class PackedCourse : public Course {
     Slot& slot = chunk.slot;
     seen_ = read_vitals(chunk.view.type(), vitals(slot));
     slot.message.index.resize(index_words_);
+    if (has_scale(chunk.choice.plan)) {
+      if (!seen_.finite) refuse_not_finite(chunk);
+      if (outdated_scale(chunk, seen_, (slot.message.flags() & kFlagOverflow) != 0) && ++attempts_ <= 2) {
+        plan_again(chunk);
+        return send_index(chunk, asks);
+      }
+    }
     encode_values(chunk.choice.plan, slot.support, slot.message, chunk.execution());
     Collective& sum = slot.collectives[0];
     sum.kind = Collective::Kind::sum;
     sum.type = sum_type(chunk.choice.plan);
     sum.data = slot.message.payload;
     asks.push_back(&sum);
+    stage_ = Stage::values_sent;
   }
 
   void finish(Chunk& chunk) {
@@ -58,19 +107,24 @@ class PackedCourse : public Course {
     const Recovery recovery = chunk.view.decode(plan, chunk.slot.message, {.execution = chunk.execution()});
     const bool native = plan.cells() == CellType::native;
     report_exactness(chunk.report, native ? Exactness::as_dense : Exactness::fixed_point);
-    chunk.report.error_bound = std::max(chunk.report.error_bound, plan.error_bound());
+    report_scale(chunk.report, plan);
     chunk.report.items += recovery.items;
     chunk.report.union_elements += recovery.items * plan.grain();
     chunk.memory.learn(recovery.items, std::min(seen_.items, recovery.items));
     learn_grain(chunk);
   }
 
+  static void plan_again(Chunk& chunk) {
+    chunk.choice.plan = plan_for(Strategy::packed, chunk.options, chunk.world, chunk.shape, chunk.memory);
+  }
+
   std::span<std::uint64_t, kVitalWords> vitals(Slot& slot) const {
     return std::span<std::uint64_t, kVitalWords>(slot.message.index.data() + index_words_, kVitalWords);
   }
 
-  int stage_ = 0;
+  Stage stage_ = Stage::begin;
   std::size_t index_words_ = 0;
+  unsigned attempts_ = 0;
   Vitals seen_;
 };
 

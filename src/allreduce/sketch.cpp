@@ -1,7 +1,7 @@
 // sketch: index and cells go out together, one round, and the sum is peeled. Three things can go wrong, each seen by
 // every worker in what was combined, and mended in the same call:
 //
-//   a value does not fit the scale    flag in the index; redone with the scale that the vitals ask for
+//   values do not fit the scale       flag in the index, or vitals; redone with the scale that the vitals ask for
 //   NaN or infinity                   flag in the vitals; redone as packed, which adds as a dense sum does
 //   items do not peel                 every worker derives the same list; their cells are summed as they are (repair)
 //
@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allreduce/calibration.h"
 #include "allreduce/course.h"
 #include "allreduce/vitals.h"
 #include "codec/values.h"
-#include "peel/error.h"
 #include "peel/items.h"
 
 namespace peel::detail {
@@ -50,7 +50,7 @@ class SketchCourse : public Course {
     chunk.view.scan(plan, slot.support, chunk.execution());
     slot.message.index.resize(kVitalWords);
     index_words_ = 0;
-    write_own_vitals(chunk);
+    write_vitals(chunk.view.type(), own_vitals(chunk), vitals(slot));
     send_index(chunk, asks);
     stage_ = Stage::calibrating;
   }
@@ -71,14 +71,15 @@ class SketchCourse : public Course {
     Slot& slot = chunk.slot;
     const Plan& plan = chunk.choice.plan;
     chunk.view.scan(plan, slot.support, chunk.execution());
-    if (find_extremes(chunk.view.type(), slot.support.values()).finite) {
+    const Vitals own = own_vitals(chunk);
+    if (own.finite) {
       encode(plan, slot.support, slot.message, chunk.execution());
     } else {  // nothing is sent but the word of it
       slot.message = Message(plan);
     }
     index_words_ = slot.message.index.size();
     slot.message.index.resize(index_words_ + kVitalWords);
-    write_own_vitals(chunk);
+    write_vitals(chunk.view.type(), own, vitals(slot));
     send_index(chunk, asks);
     send_sum(plan, slot.message.payload, slot.collectives[1], asks);
     stage_ = Stage::sent;
@@ -89,11 +90,8 @@ class SketchCourse : public Course {
     seen_ = read_vitals(chunk.view.type(), vitals(slot));
     slot.message.index.resize(index_words_);
     if (!seen_.finite) return replace(chunk, asks);
-    learn_magnitude(chunk, seen_);
-    if ((slot.message.flags() & kFlagOverflow) != 0) {
-      ++chunk.report.rescaled;
-      chunk.log("Values outgrew the fixed-point scale; the chunk is encoded again with a smaller one.");
-      if (++attempts_ > 2) return replace(chunk, asks);  // cannot be: the vitals told how large they are
+    if (outdated_scale(chunk, seen_, (slot.message.flags() & kFlagOverflow) != 0)) {
+      if (++attempts_ > 2) return replace(chunk, asks);  // doubles that no scale reaches
       plan_again(chunk);
       return encode_message(chunk, asks);
     }
@@ -107,9 +105,10 @@ class SketchCourse : public Course {
     Recovery recovery = chunk.view.decode(
         plan, chunk.slot.message, {.estimate = estimate, .list_lost = !estimate, .execution = chunk.execution()});
     Report& report = chunk.report;
-    report_exactness(report, estimate && recovery.lost != 0 ? Exactness::estimated : Exactness::fixed_point);
-    report.error_bound = std::max(report.error_bound, plan.error_bound());
-    report.scale = report.scale == 0 ? plan.scale() : std::min(report.scale, plan.scale());
+    // Sums of float cells lose bits to whatever shares a cell, and nobody can say how many.
+    const bool bounded = plan.cells() != CellType::float32 && (!estimate || recovery.lost == 0);
+    report_exactness(report, bounded ? Exactness::fixed_point : Exactness::estimated);
+    report_scale(report, plan);
     report.peel_rounds = std::max(report.peel_rounds, recovery.rounds);
     report.items += recovery.items;
     report.union_elements += recovery.items * plan.grain();
@@ -168,11 +167,7 @@ class SketchCourse : public Course {
 
   // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
   void replace(Chunk& chunk, Asks& asks) {
-    if (!chunk.world.sums_floats) {
-      throw Error(ErrorCode::not_finite,
-                  "A worker has NaN or infinity in \"" + chunk.options.name +
-                      "\", and this transport adds integers only; skip the step, or use another transport.");
-    }
+    if (!chunk.world.sums_floats) refuse_not_finite(chunk);
     ++chunk.report.not_finite;
     chunk.log("A worker has NaN or infinity; the chunk is exchanged as packed.");
     chunk.choice = {Strategy::packed,
@@ -187,23 +182,8 @@ class SketchCourse : public Course {
     learn_grain(chunk);
   }
 
-  static void learn_magnitude(Chunk& chunk, const Vitals& seen) {
-    chunk.memory.learn_magnitude(seen.magnitude);
-    if (chunk.memory.has_magnitude == 0) {  // all values are zero: any scale will do
-      chunk.memory.has_magnitude = 1;
-      chunk.memory.magnitude = 0;
-    }
-  }
-
   static void plan_again(Chunk& chunk) {
     chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
-  }
-
-  void write_own_vitals(Chunk& chunk) {
-    const Extremes extremes = find_extremes(chunk.view.type(), chunk.slot.support.values());
-    write_vitals(chunk.view.type(),
-                 {.items = chunk.slot.support.items(), .magnitude = extremes.magnitude, .finite = extremes.finite},
-                 vitals(chunk.slot));
   }
 
   static void send_index(Chunk& chunk, Asks& asks) {

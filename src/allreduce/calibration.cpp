@@ -1,0 +1,59 @@
+#include "allreduce/calibration.h"
+
+#include "peel/error.h"
+
+namespace peel::detail {
+
+namespace {
+
+// Values a thousand times smaller than the scale was made for: with 4 workers 16 of 26 bits are left for the largest.
+// As far as growth must be survived in one step, and rare enough for encoding once more.
+constexpr std::int32_t kShrunk = 10;
+
+}  // namespace
+
+bool has_scale(const Plan& plan) {
+  return !is_integer(plan.type()) && (plan.cells() == CellType::fixed32 || plan.cells() == CellType::fixed64);
+}
+
+// Values that a scale rounds to zero are no items of its plan. If that leaves none, they are looked at without a scale:
+// else a gradient that shrinks far enough in one step would stay invisible in all later ones.
+Vitals own_vitals(Chunk& chunk) {
+  Support& support = chunk.slot.support;
+  Extremes extremes = find_extremes(chunk.view.type(), support.values());
+  const std::uint64_t items = support.items();
+  if (items == 0 && has_scale(chunk.choice.plan)) {
+    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
+    Support unscaled;
+    chunk.view.scan(native, unscaled, chunk.execution());
+    extremes = find_extremes(chunk.view.type(), unscaled.values());
+  }
+  return {.items = items, .magnitude = extremes.magnitude, .finite = extremes.finite};
+}
+
+void learn_magnitude(Chunk& chunk, const Vitals& seen) {
+  chunk.memory.learn_magnitude(seen.magnitude);
+  if (chunk.memory.has_magnitude == 0) {  // all values are zero: any scale will do
+    chunk.memory.has_magnitude = 1;
+    chunk.memory.magnitude = 0;
+  }
+}
+
+bool outdated_scale(Chunk& chunk, const Vitals& seen, bool overflowed) {
+  const bool shrunk =
+      has_scale(chunk.choice.plan) && seen.magnitude && *seen.magnitude < chunk.memory.magnitude - kShrunk;
+  learn_magnitude(chunk, seen);
+  if (!overflowed && !shrunk) return false;
+  ++chunk.report.rescaled;
+  chunk.log(overflowed ? "Values outgrew the fixed-point scale; the chunk is encoded again with a smaller one."
+                       : "Values fell far below the fixed-point scale; the chunk is encoded again with a larger one.");
+  return true;
+}
+
+void refuse_not_finite(const Chunk& chunk) {
+  throw Error(ErrorCode::not_finite, "A worker has NaN or infinity in \"" + chunk.options.name +
+                                         "\", and this transport adds integers only; parts of the array may be summed "
+                                         "already, so skip the step, or use another transport.");
+}
+
+}  // namespace peel::detail
