@@ -70,9 +70,7 @@ bool Gathering::complete() const {
 
 Movement::Awaited Gathering::awaited() const {
   Awaited whom;
-  for (const std::unique_ptr<Incoming>& from : arriving_) {
-    if (from && !from->done()) whom.senders.push_back(from->peer());
-  }
+  whom.senders = slowest(arriving_);
   if (scatter_ != nullptr) scatter_->awaited(whom.receivers);
   if (broadcast_ != nullptr) broadcast_->awaited(whom.receivers);
   return whom;

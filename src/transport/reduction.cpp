@@ -135,19 +135,11 @@ bool Reduction::complete() const {
   return position_ == mine_.size() && contributions_.done() && sums_.done() && all_done(results_);
 }
 
-// Who did not send its addends holds up all others, so it is the one to name.
+// Who did not send its addends holds up the results of all others, so it is the one to name.
 Movement::Awaited Reduction::awaited() const {
   Awaited whom;
-  if (position_ < mine_.size()) {
-    for (unsigned worker = next_; worker < link().size(); ++worker) {
-      if (addends_[worker] && !addends_[worker]->front()) whom.senders.push_back(worker);
-    }
-  }
-  if (whom.senders.empty()) {
-    for (const std::unique_ptr<Incoming>& result : results_) {
-      if (result && !result->done()) whom.senders.push_back(result->peer());
-    }
-  }
+  whom.senders = slowest(addends_);
+  if (whom.senders.empty()) whom.senders = slowest(results_);
   contributions_.awaited(whom.receivers);
   sums_.awaited(whom.receivers);
   return whom;

@@ -25,6 +25,19 @@ bool all_done(const Arriving& arriving) noexcept {
   return std::all_of(arriving.begin(), arriving.end(), [](const auto& in) { return in == nullptr || in->done(); });
 }
 
+std::vector<unsigned> slowest(const Arriving& arriving) {
+  std::vector<unsigned> workers;
+  std::size_t least = static_cast<std::size_t>(-1);
+  for (const std::unique_ptr<Incoming>& in : arriving) {
+    if (in == nullptr || in->all_arrived()) continue;
+    const std::size_t arrived = in->arrived();
+    if (arrived < least) workers.clear();
+    if (arrived <= least) workers.push_back(in->peer());
+    least = std::min(least, arrived);
+  }
+  return workers;
+}
+
 bool Rotation::advance(const Arriving& arriving) {
   bool moved = retire();
   while (round_ < rounds_ && ready(round_) && under_way_.size() < kUnderWay && may_run_ahead(arriving)) {
@@ -45,7 +58,8 @@ bool Rotation::may_run_ahead(const Arriving& arriving) {
   while (ahead_ >= kAhead) {
     const unsigned step = static_cast<unsigned>(matched_ % others) + 1;
     const unsigned from = (link_.rank() + link_.size() - step) % link_.size();
-    if (!arriving[from]->has_arrived(matched_ / others + 1)) return false;
+    const Incoming& in = *arriving[from];
+    if (in.arrived() <= matched_ / others && !in.all_arrived()) return false;
     ahead_ -= sent_.front();
     sent_.pop_front();
     ++matched_;

@@ -20,6 +20,8 @@ namespace peel::detail {
 
 using Arriving = std::vector<std::unique_ptr<Incoming>>;  // by rank; the own one is null
 [[nodiscard]] bool all_done(const Arriving& arriving) noexcept;
+// Of those whose data have not all arrived, those that sent the least: the others may only have been held up by them.
+[[nodiscard]] std::vector<unsigned> slowest(const Arriving& arriving);
 
 class Rotation {
  public:

@@ -87,11 +87,14 @@ Block Incoming::pop() {
   return block;
 }
 
-bool Incoming::has_arrived(std::size_t segments) const noexcept {
-  if (done() || segments <= popped_) return true;
-  const std::size_t more = std::min(segments - popped_, arriving_.size());
-  const bool all_asked = segments - popped_ <= arriving_.size() || (total_ && asked_ == *total_);
-  return all_asked && more != 0 && arriving_[more - 1]->done.load(std::memory_order_acquire);
+std::size_t Incoming::arrived() const noexcept {
+  const auto is_done = [](const Ticket& ticket) { return ticket->done.load(std::memory_order_acquire); };
+  const auto first_missing = std::find_if_not(arriving_.begin(), arriving_.end(), is_done);
+  return popped_ + static_cast<std::size_t>(first_missing - arriving_.begin());
+}
+
+bool Incoming::all_arrived() const noexcept {
+  return total_ && asked_ == *total_ && arrived() == popped_ + arriving_.size();
 }
 
 }  // namespace peel::detail

@@ -51,8 +51,10 @@ class Incoming {
   [[nodiscard]] std::size_t position() const noexcept { return taken_ < header_ ? 0 : taken_ - header_; }
   // Takes the segment away.
   Block pop();
-  // Whether this many segments have arrived, or all there are.
-  [[nodiscard]] bool has_arrived(std::size_t segments) const noexcept;
+  // Segments that have arrived in order, taken or not.
+  [[nodiscard]] std::size_t arrived() const noexcept;
+  // Whether that are all there are.
+  [[nodiscard]] bool all_arrived() const noexcept;
   [[nodiscard]] bool done() const noexcept { return total_ && taken_ == *total_; }
   [[nodiscard]] unsigned peer() const noexcept { return peer_; }
   // The length of the data, known once front() gave something.
