@@ -121,8 +121,11 @@ void perform(Communicator& communicator, Collective& what, std::uint32_t channel
 
 LinkFacts measure_link(Communicator& communicator, milliseconds timeout) {
   LinkFacts facts;
-  facts.copy_bytes_per_second = copy_speed();
-  if (communicator.size() > 1) {
+  const bool gathers = communicator.offers(Collective::Kind::all_gather, ElementType::int8);
+  if (communicator.size() == 1) {
+    facts.copy_bytes_per_second = copy_speed();
+  } else if (gathers) {  // else workers could not agree on what each of them measured, and take the defaults
+    facts.copy_bytes_per_second = copy_speed();
     Conversation conversation(communicator, timeout);
     facts.latency_s = latency(conversation);
     if (communicator.offers(Collective::Kind::all_to_all, ElementType::int8)) {
