@@ -48,6 +48,10 @@ std::string refusal(const StateData& state, const World& world, ElementType type
   if (!world.sums_floats && strategy == Strategy::dense && !is_integer(type)) {
     return "this transport adds integers only; use packed, sketch or auto.";
   }
+  if (o.index == Index::list && strategy != Strategy::split && strategy != Strategy::gather) {
+    return "lists cannot be combined by OR; use index bitmap, bloom or auto (split and gather code lists by "
+           "themselves).";
+  }
   if (sparse && strategy == Strategy::dense) return "a sparse gradient has no dense sum; use another strategy or auto.";
   if (outcome == Outcome::scattered && strategy != Strategy::automatic && strategy != Strategy::dense &&
       strategy != Strategy::split) {
@@ -79,6 +83,9 @@ std::string refusal(const StateData& state, const World& world, ConstSparse x) {
   }
   if (x.values == nullptr && !x.items.empty()) return "its values are a null pointer; pass them.";
   if (static_cast<unsigned>(x.type) > 7) return "its element type is unknown.";
+  if (reinterpret_cast<std::uintptr_t>(x.values) % size_of(x.type) != 0) {
+    return "its values are not aligned to the element size; copy them to aligned memory.";
+  }
   std::uint64_t next = 0;
   const std::uint64_t end = (o.elements + o.grain - 1) / o.grain;
   for (const std::uint64_t item : x.items) {
@@ -170,7 +177,10 @@ class Exchange::Impl {
       holds_state_ = true;
       remember_array();
     }
-    if (world_.size == 1) return refused.empty() ? finish_alone() : throw Error(ErrorCode::invalid_argument, refused);
+    if (world_.size == 1) {
+      if (!refused.empty()) throw Error(ErrorCode::invalid_argument, "Worker 0 cannot take part: " + refused);
+      return finish_alone();
+    }
     terms_.refuse(refused);
     name_terms();
     if (refused.empty()) plan_chunks();
@@ -242,14 +252,19 @@ class Exchange::Impl {
     const ChunkShape shape = shape_of(c);
     const ChunkMemory& memory = state_.chunks[c];
     if (disabled_) {
-      const Strategy plain = sparse() ? Strategy::gather : Strategy::dense;
-      return {plain, plan_for(plain, options(), world_, shape, memory)};
+      return {plain_strategy(), plan_for(plain_strategy(), options(), world_, shape, memory)};
     }
     if (outcome_ == Outcome::scattered) {
       return {choose_scatter(options(), memory, shape.elements * world_.size, size_of(type_)),
               plan_for(Strategy::dense, options(), world_, shape, {})};
     }
     return choose(options(), world_, shape, memory);
+  }
+
+  // The least clever one that this view and this transport allow.
+  [[nodiscard]] Strategy plain_strategy() const {
+    if (sparse()) return world_.moves_buffers ? Strategy::gather : Strategy::packed;
+    return world_.sums_floats || is_integer(type_) ? Strategy::dense : Strategy::packed;
   }
 
   // Of what was chosen, not of what it was chosen by: machines may differ in the last bit of a logarithm.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -181,6 +182,24 @@ TEST(IntegerTransport, WorkersThatDifferAllRaise) {
     EXPECT_EQ(error->code(), ErrorCode::disagreement);
     expect_sentence(error->what(), "Workers differ");
   }
+}
+
+// Disabled means dense, but where floats cannot be added the plainest there is has to do.
+TEST(IntegerTransport, StillSumsWhenDisabled) {
+  setenv("PEEL_DISABLE", "1", 1);
+  const Errors errors = on_each_port(2, [&](Communicator& port) {
+    State dense({.strategy = Strategy::sketch, .link = kSlowLink, .timeout = kPatient});
+    std::vector<float> x(100, 1.0f);
+    EXPECT_EQ(allreduce(port, x, dense).strategy, Strategy::packed);
+    EXPECT_EQ(x, std::vector<float>(100, 2.0f));
+    State sparse({.grain = 1, .elements = 100, .link = kSlowLink, .timeout = kPatient});
+    const std::vector<std::uint64_t> items = {port.rank()};
+    Sparse sum;
+    allreduce(port, ConstSparse(items, x.data(), ElementType::float32), sum, sparse);
+    EXPECT_EQ(sum.items, (std::vector<std::uint64_t>{0, 1}));
+  });
+  unsetenv("PEEL_DISABLE");
+  EXPECT_EQ(first_error(errors), "");
 }
 
 // Nothing can be gathered here, so there is nothing that workers could agree on but the defaults.
