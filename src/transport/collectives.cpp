@@ -26,6 +26,7 @@ class PeerCommunicator final : public Communicator {
 
   std::unique_ptr<Operation> start(Collective& what, std::uint32_t channel,
                                    std::chrono::milliseconds timeout) override {
+    link_->refuse_wrong_thread();
     link_->refuse_if_broken();
     check_arguments(what, size());
     if (what.kind == Collective::Kind::all_to_all || what.kind == Collective::Kind::all_gather) {

@@ -30,6 +30,7 @@ Movement::~Movement() {
 
 bool Movement::test() {
   if (complete_) return true;
+  link_->refuse_wrong_thread();
   link_->refuse_if_broken();
   try {
     link_->progress();

@@ -38,6 +38,8 @@ class PointToPoint : public Breakage {
   [[nodiscard]] virtual unsigned size() const noexcept = 0;
   [[nodiscard]] virtual std::string_view transport() const noexcept = 0;
 
+  // Throws where the transport does not allow calls from this thread; before anything moved.
+  virtual void refuse_wrong_thread() const {}
   // Sends a block of at most kSegmentBytes; several peers may be sent the same one, which nobody may change then.
   virtual Ticket send(unsigned peer, const Tag& tag, Block block) = 0;
   // Receives the next block from there, whatever its length up to `capacity`.

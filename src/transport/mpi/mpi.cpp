@@ -74,6 +74,7 @@ class Mpi final : public PointToPoint {
   [[nodiscard]] unsigned size() const noexcept override { return static_cast<unsigned>(size_); }
   [[nodiscard]] std::string_view transport() const noexcept override { return "mpi"; }
 
+  void refuse_wrong_thread() const override;
   Ticket send(unsigned peer, const Tag& tag, Block block) override;
   Ticket receive(unsigned peer, const Tag& tag, std::size_t capacity) override;
   void progress() override;
@@ -81,7 +82,6 @@ class Mpi final : public PointToPoint {
   void close() noexcept override;
 
  private:
-  void refuse_second_thread() const;
   void finish(std::size_t index, const MPI_Status& status);
   void give_up() noexcept;
 
@@ -115,7 +115,7 @@ Mpi::Mpi(MPI_Comm communicator)
   check(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
 }
 
-void Mpi::refuse_second_thread() const {
+void Mpi::refuse_wrong_thread() const {
   if (any_thread_ || std::this_thread::get_id() == thread_) return;
   throw Error(ErrorCode::invalid_argument,
               "This communicator was used from a second thread, which this MPI does not allow; call MPI_Init_thread "
@@ -123,7 +123,6 @@ void Mpi::refuse_second_thread() const {
 }
 
 Ticket Mpi::send(unsigned peer, const Tag& tag, Block block) {
-  refuse_second_thread();
   auto ticket = std::make_shared<Transfer>();
   ticket->block = std::move(block);
   const std::lock_guard lock(mutex_);
@@ -138,7 +137,6 @@ Ticket Mpi::send(unsigned peer, const Tag& tag, Block block) {
 }
 
 Ticket Mpi::receive(unsigned peer, const Tag& tag, std::size_t capacity) {
-  refuse_second_thread();
   auto ticket = std::make_shared<Transfer>();
   ticket->block = take(capacity);
   const std::lock_guard lock(mutex_);
@@ -153,7 +151,6 @@ Ticket Mpi::receive(unsigned peer, const Tag& tag, std::size_t capacity) {
 }
 
 void Mpi::progress() {
-  refuse_second_thread();
   const std::lock_guard lock(mutex_);
   if (requests_.empty()) return;
   const int under_way = static_cast<int>(requests_.size());

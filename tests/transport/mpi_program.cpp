@@ -1,0 +1,115 @@
+// Workers under mpirun, for tests/mpi_test.sh:
+//
+//   mpi_program collectives      all collectives, checked; exit code 1 if one is wrong
+//   mpi_program threads          a second thread is refused where MPI allows one only, else it works
+//   mpi_program faults FOLDER    sums until it fails; FOLDER gets pid.RANK at the beginning and error.RANK at the end
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "peel/error.h"
+#include "peel/mpi.h"
+#include "transport/known_collectives.h"
+
+namespace {
+
+using peel::Collective;
+using peel::Communicator;
+using peel::Error;
+
+int report(const std::string& complaint) {
+  std::fputs(complaint.c_str(), stderr);
+  return complaint.empty() ? 0 : 1;
+}
+
+int check_collectives() {
+  const std::unique_ptr<Communicator> first = peel::make_mpi(MPI_COMM_WORLD);
+  const std::unique_ptr<Communicator> second = peel::make_mpi(MPI_COMM_WORLD);
+  std::string complaint = peel::test::perform_known_collectives(*first, 200'003);
+  // Two communicators use the same tags, and must not meet.
+  std::thread other([&] { complaint += peel::test::perform_known_collectives(*second, 5000); });
+  const std::string mine = peel::test::perform_known_collectives(*first, 5000);
+  other.join();
+  const peel::LinkFacts facts = peel::measure_link(*first);
+  if (!(facts.latency_s > 0) || !(facts.bytes_per_second > 0)) complaint += "the link has no speed\n";
+  return report(complaint + mine);
+}
+
+int check_threads() {
+  const std::unique_ptr<Communicator> communicator = peel::make_mpi(MPI_COMM_WORLD);
+  std::string complaint;
+  std::thread second([&] {
+    try {
+      std::uint64_t word = 0;
+      Collective what{.kind = Collective::Kind::bit_or, .data = std::as_writable_bytes(std::span(&word, 1))};
+      peel::perform(*communicator, what, 0, peel::test::kPatience);
+      complaint = communicator->size() > 1 ? "a second thread was not refused\n" : "";
+    } catch (const Error& error) {
+      if (error.code() != peel::ErrorCode::invalid_argument) complaint = error.what();
+    }
+  });
+  second.join();
+  // The refusal came before anything moved, so the first thread can go on.
+  return report(complaint + peel::test::perform_known_collectives(*communicator, 100));
+}
+
+// Sums until something fails, then frees its memory and calls MPI again, which must not touch it.
+std::string sum_until_it_fails(Communicator& communicator) {
+  const std::uint32_t channel = communicator.open_channel();
+  std::vector<float> x(4'000'000, 1.0F);
+  std::uint32_t sequence = 0;
+  try {
+    for (;;) {
+      Collective what{.type = peel::ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
+      what.sequence = sequence++;
+      peel::perform(communicator, what, channel, std::chrono::milliseconds(1500));
+    }
+  } catch (const Error& error) {
+    x = {};
+    for (int call = 0; call < 1000; ++call) {
+      int flag = 0;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    }
+    return error.what();
+  }
+}
+
+void write(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file.string() + ".new") << text << "\n";
+  std::filesystem::rename(file.string() + ".new", file);  // whoever sees it sees all of it
+}
+
+int fail_together(const std::filesystem::path& folder) {
+  std::unique_ptr<Communicator> communicator = peel::make_mpi(MPI_COMM_WORLD);
+  const std::string rank = std::to_string(communicator->rank());
+  write(folder / ("pid." + rank), std::to_string(::getpid()));
+  const std::string error = sum_until_it_fails(*communicator);
+  communicator.reset();
+  write(folder / ("error." + rank), error);
+  // mpirun ends all workers when one leaves: stay until the others had their say.
+  std::this_thread::sleep_for(std::chrono::seconds(10));
+  return 3;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, mode == "collectives" ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &level);
+  int result = 2;
+  try {
+    if (mode == "collectives") result = check_collectives();
+    if (mode == "threads") result = check_threads();
+    if (mode == "faults" && argc > 2) std::_Exit(fail_together(argv[2]));  // MPI_Finalize would wait for the missing
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    std::_Exit(1);
+  }
+  MPI_Finalize();
+  return result;
+}
