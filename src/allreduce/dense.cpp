@@ -1,4 +1,6 @@
 // dense: the array itself is summed, in place.
+#include <algorithm>
+
 #include "allreduce/course.h"
 
 namespace peel::detail {
@@ -31,10 +33,25 @@ class DenseCourse : public Course {
     ChunkMemory& memory = chunk.memory;
     if (chunk.options.strategy == Strategy::dense) return;  // nobody will ask
     const bool first = memory.steps == 0;
-    if (first) memory.learn(chunk.view.elements(), chunk.view.elements());
+    if (first) memory.items = chunk.view.elements();
+    ++memory.steps;
     ++memory.steady;
-    learn_grain(chunk);
+    chunk.options.grain == 0 ? learn_grain(chunk) : count_items(chunk);
     if (first) memory.own_items = memory.items;
+  }
+
+  // Where no grain is looked for, items are counted as rarely as one would be.
+  static void count_items(Chunk& chunk) {
+    ChunkMemory& memory = chunk.memory;
+    if (memory.steps > 2 && memory.steady < 32) return;
+    Support& support = chunk.slot.support;
+    chunk.view.scan(chunk.choice.plan, support, chunk.execution());
+    const double ratio =
+        static_cast<double>(support.items()) / static_cast<double>(std::max<std::uint64_t>(memory.items, 1));
+    memory.own_items =
+        std::min(support.items(), static_cast<std::uint64_t>(static_cast<double>(memory.own_items) * ratio));
+    memory.items = support.items();
+    memory.steady = 0;
   }
 
   bool asked_ = false;

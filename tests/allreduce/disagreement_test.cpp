@@ -263,7 +263,7 @@ TEST(WrongCall, AWorkerAloneIsToldTheSame) {
   EXPECT_EQ(x, std::vector<float>(10, 1.0f));
 }
 
-// Process-wide, so on all workers here; that one of several is enough is shown without threads, in opening_test.cpp.
+// Process-wide, so on all workers here; that one of several is enough is shown without threads, in state_test.cpp.
 class Disabled : public ::testing::Test {
  protected:
   void SetUp() override { setenv("PEEL_DISABLE", "1", 1); }

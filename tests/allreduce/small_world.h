@@ -60,11 +60,11 @@ class SmallWorld {
 
  private:
   static void same_report(const Report& a, const Report& b, const std::string& who) {
-    demand(a.step == b.step && a.strategy == b.strategy && a.grain == b.grain && a.index == b.index &&
-               a.chunks == b.chunks && a.exactness == b.exactness && a.error_bound == b.error_bound &&
-               a.scale == b.scale && a.items == b.items && a.union_elements == b.union_elements &&
-               a.rounds == b.rounds && a.peel_rounds == b.peel_rounds && a.repaired == b.repaired &&
-               a.rescaled == b.rescaled && a.not_finite == b.not_finite && a.reset == b.reset,
+    demand(a.strategy == b.strategy && a.grain == b.grain && a.index == b.index && a.chunks == b.chunks &&
+               a.exactness == b.exactness && a.error_bound == b.error_bound && a.scale == b.scale &&
+               a.items == b.items && a.union_elements == b.union_elements && a.rounds == b.rounds &&
+               a.peel_rounds == b.peel_rounds && a.repaired == b.repaired && a.rescaled == b.rescaled &&
+               a.not_finite == b.not_finite && a.reset == b.reset,
            who + "its report differs from worker 0's: " + a.to_json() + " " + b.to_json());
   }
 
