@@ -23,6 +23,9 @@ void encode_index(const Plan& plan, Support& own, Message& message, const Execut
 void expand(const Plan& plan, std::span<const std::uint64_t> words, const void* values, Dense x,
             const Execution& execution = {});
 
+// How many items a bitmap has.
+std::uint64_t count_items(std::span<const std::uint64_t> words);
+
 // A bitmap as a list, coded close to its entropy, and back (docs/format.md). Decoding throws peel::Error on lists that
 // are damaged, never writes past `words`, and needs as many words as `positions` have.
 void encode_positions(std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codec/values.h"
+#include "peel/items.h"
 
 namespace peel::detail {
 
@@ -116,36 +117,27 @@ class Adder {
   std::vector<std::uint64_t> own_;
 };
 
-// The union of all bitmaps, and how many items it has.
-std::uint64_t unite(std::span<const ItemView> views, Buffer<std::uint64_t>& words) {
-  words.resize(views[0].words.size());
-  std::uint64_t items = 0;
-  for (std::size_t w = 0; w < words.size(); ++w) {
-    std::uint64_t all = 0;
-    for (const ItemView& view : views) all |= view.words[w];
-    words[w] = all;
-    items += static_cast<std::uint64_t>(std::popcount(all));
-  }
-  return items;
-}
-
 }  // namespace
 
-AddedItems add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> views,
-                     Buffer<std::uint64_t>& words, Buffer<std::byte>& values) {
-  AddedItems added;
-  added.items = unite(views, words);
-  for (const ItemView& view : views) added.added += view.items;
-  values.resize(added.items * grain * size_of(type));
+std::uint64_t unite_items(std::span<const ItemView> views, Buffer<std::uint64_t>& words) {
+  words.resize(views[0].words.size());
+  std::copy_n(views[0].words.data(), words.size(), words.data());
+  for (const ItemView& view : views.subspan(1)) {
+    for (std::size_t w = 0; w < words.size(); ++w) words[w] |= view.words[w];
+  }
+  return count_items(words);
+}
+
+void add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> views,
+               std::span<const std::uint64_t> words, std::byte* sums) {
   with_element(type, [&](auto t) {
     using T = decltype(t);
     Adder<T> adder(grain, views);
-    T* out = reinterpret_cast<T*>(values.data());
+    T* out = reinterpret_cast<T*>(sums);
     for (std::size_t w = 0; w < words.size(); ++w) {
       if (words[w] != 0) out = adder.add_word(w, words[w], out);
     }
   });
-  return added;
 }
 
 void add_arrays(ElementType type, std::span<const std::byte* const> parts, std::uint64_t count, std::byte* out) {

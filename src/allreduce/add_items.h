@@ -15,14 +15,12 @@
 
 namespace peel::detail {
 
-struct AddedItems {
-  std::uint64_t items = 0;  // in the union
-  std::uint64_t added = 0;  // items of all workers, counted as often as they occur
-};
+// `words` becomes the union of all bitmaps, which are of one length. Returns how many items it has.
+std::uint64_t unite_items(std::span<const ItemView> views, Buffer<std::uint64_t>& words);
 
-// `words` and `values` become the union and its sums. All views have as many words.
-AddedItems add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> views,
-                     Buffer<std::uint64_t>& words, Buffer<std::byte>& values);
+// The sums of the items of a union, `grain` elements each, in order of position.
+void add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> views,
+               std::span<const std::uint64_t> words, std::byte* sums);
 
 // out[i] = the sum of parts[0][i], parts[1][i] ... in that order, for `count` elements. `out` may be one of the parts.
 void add_arrays(ElementType type, std::span<const std::byte* const> parts, std::uint64_t count, std::byte* out);

@@ -11,17 +11,21 @@ namespace peel::detail {
 
 namespace {
 
-// What coding costs, as multiples of copying: bytes that could have been copied in the time. From `peel bench codec`
-// and add_items.cpp on one Ice Lake core that copies 10 GB/s, where 1 ns is 10 bytes.
-constexpr double kScan = 0.75;         // of the array
-constexpr double kExpand = 0.45;       // of the array
-constexpr double kBloom = 1.2;         // of the array: reading a filter out, beside the bitmap's scan and expand
-constexpr double kAddDense = 0.5;      // of each byte received
-constexpr double kSketchItem = 250;    // an item: dealing, adding, peeling
-constexpr double kMoveItem = 80;       // an item: coding its position on one side, decoding on the other
-constexpr double kAddItem = 30;        // an item of one worker
+// What coding costs, as multiples of copying: bytes that could have been copied in the time. Fitted to the encode and
+// decode times of bench/network/run, four workers on two Ice Lake cores, where a copy in cache moves 10 GB/s.
+constexpr double kScan = 2;            // of the array
+constexpr double kExpand = 1.5;        // of the array
+constexpr double kBloom = 2.5;         // of the array: reading a filter out, beside the bitmap's scan and expand
+constexpr double kAddDense = 1;        // of each byte received
+constexpr double kSketchItem = 500;    // an item: dealing, adding, peeling
+constexpr double kListItem = 75;       // an item: coding its position in a list, or decoding it
+constexpr double kBitmapItem = 10;     // the same with a bitmap
+constexpr double kAddItem = 80;        // an item of one worker
 constexpr double kHandling = 3;        // of each byte of values: packing, copying, unpacking
 constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
+
+// Coding or decoding the position of one item in a parcel.
+double position_cost(double items, double positions) { return wants_list(positions, items) ? kListItem : kBitmapItem; }
 
 double real(std::uint64_t value) { return static_cast<double>(value); }
 
@@ -38,6 +42,7 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
   const double item_bytes = real(plan.grain() * size_of(plan.type()));
   const double items = real(memory.items);
   const double own = real(memory.own_items);
+  const double positions = real(plan.items());
   const double scan = (kScan + kExpand) * array;
   switch (strategy) {
     case Strategy::dense:
@@ -51,12 +56,15 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
           scan + (plan.index() == Index::bloom ? kBloom * array : 0) + items * (kSketchItem + kHandling * item_bytes),
           2};
     case Strategy::split:
-      return {share * (parcel_bytes(real(plan.items()), own, item_bytes) +
-                       parcel_bytes(real(plan.items()), items, item_bytes)),
-              scan + own * (kMoveItem + kAddItem) + items * kMoveItem + kHandling * (own + items) * item_bytes, 2};
+      return {share * (parcel_bytes(positions, own, item_bytes) + parcel_bytes(positions, items, item_bytes)),
+              scan + own * (2 * position_cost(own, positions) + kAddItem) +
+                  2 * items * position_cost(items, positions) + kHandling * (own + items) * item_bytes,
+              2};
     default:
-      return {(workers - 1) * parcel_bytes(real(plan.items()), own, item_bytes),
-              scan + workers * own * (kMoveItem / 2 + kAddItem) + kHandling * workers * own * item_bytes, 1};
+      return {
+          (workers - 1) * parcel_bytes(positions, own, item_bytes),
+          scan + workers * own * (position_cost(own, positions) + kAddItem) + kHandling * workers * own * item_bytes,
+          1};
   }
 }
 

@@ -91,7 +91,7 @@ void learn_grain(Chunk& chunk) {
   memory.phase = best.phase;
   memory.items = best.expected_items;
   memory.items_then = best.expected_items;
-  memory.steady = 0;
+  memory.steady = static_cast<std::uint32_t>(best.expected_items % 16);  // so that chunks do not all look at one step
   if (memory.steps == 0) memory.steps = 1;
 }
 

@@ -43,12 +43,16 @@ class GatherCourse : public Course {
                                 .items = slot.support.items()}
                      : open_parcel(shape_of(plan), slot.collectives[0].received[w], slot.share_words[w]);
     }
-    const AddedItems added = add_items(plan.type(), plan.grain(), views, slot.words, slot.values);
+    const std::uint64_t items = unite_items(views, slot.words);
+    slot.values.resize(items * shape_of(plan).item_bytes);
+    add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
+    std::uint64_t added = 0;
+    for (const ItemView& view : views) added += view.items;
     chunk.view.write(plan, slot.words, slot.values, chunk.execution());
     report_exactness(chunk.report, Exactness::rounded_once);
-    chunk.report.items += added.items;
-    chunk.report.union_elements += added.items * plan.grain();
-    chunk.memory.learn(added.items, (added.added + chunk.world.size - 1) / chunk.world.size);
+    chunk.report.items += items;
+    chunk.report.union_elements += items * plan.grain();
+    chunk.memory.learn(items, (added + chunk.world.size - 1) / chunk.world.size);
     learn_grain(chunk);
   }
 

@@ -14,7 +14,7 @@ namespace detail {
 namespace {
 
 constexpr std::uint64_t kSmallest = std::uint64_t{1} << 20;  // bytes
-constexpr std::uint64_t kMost = 16;
+constexpr std::uint64_t kMost = 32;
 constexpr std::uint64_t kUnit = 1024;  // elements: the longest grain
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }

@@ -14,7 +14,7 @@ struct Layout {
   std::vector<Share> chunks;  // in elements; of a reduce-scatter: within each share
 };
 
-// A dense array: chunks of at least 1 MiB, at most 16 of them. Boundaries are multiples of 1,024 elements, so that
+// A dense array: chunks of at least 1 MiB, at most 32 of them. Boundaries are multiples of 1,024 elements, so that
 // every grain and phase falls on them alike.
 Layout cut_dense(const StateOptions& options, std::uint64_t elements, ElementType type);
 Layout cut_sparse(const StateOptions& options);

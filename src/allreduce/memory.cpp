@@ -29,7 +29,6 @@ std::uint32_t ChunkMemory::headroom_permille() const { return std::clamp(2 * var
 
 void Slot::prepare(unsigned workers) {
   share_words.resize(workers);
-  share_values.resize(workers);
   parcels.resize(workers);
   for (Collective& one : collectives) {
     one.send.clear();
@@ -43,7 +42,6 @@ std::size_t Slot::memory_bytes() const {
                       message.payload.capacity() + list.capacity() * 8 + words.capacity() * 8 + values.capacity() +
                       own_parcel.capacity() + items.capacity() * 8;
   for (const auto& one : share_words) bytes += one.capacity() * 8;
-  for (const auto& one : share_values) bytes += one.capacity();
   for (const auto& one : parcels) bytes += one.capacity();
   for (const Collective& one : collectives) {
     for (const auto& buffer : one.received) bytes += buffer.capacity();

@@ -42,7 +42,6 @@ struct Slot {
   Buffer<std::uint64_t> words;                     // the union
   Buffer<std::byte> values;                        // its sums
   std::vector<Buffer<std::uint64_t>> share_words;  // one for each worker
-  std::vector<Buffer<std::byte>> share_values;
   std::vector<Buffer<std::byte>> parcels;
   Buffer<std::byte> own_parcel;
   std::vector<std::uint64_t> items;  // of a sparse chunk, counted from its first

@@ -1,7 +1,6 @@
 #include "allreduce/parcel.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -25,29 +24,16 @@ double list_bits(double density) {
   return 1.03 * (-density * std::log2(density) - (1 - density) * std::log2(1 - density));
 }
 
-bool wants_list(const ParcelShape& shape, std::uint64_t items) {
-  const double density = static_cast<double>(items) / static_cast<double>(shape.positions);
-  if (density > kListDensity) return false;
-  const double saved = (1 - list_bits(density)) * static_cast<double>(shape.positions) / 8;
-  return saved > 0.02 * static_cast<double>(items * shape.item_bytes);
-}
-
 [[noreturn]] void corrupt() {
   throw Error(
       ErrorCode::corrupt_message,
       "Items from another worker arrived damaged; check that all workers run the same version, and the network.");
 }
 
-std::uint64_t count_bits(std::span<const std::uint64_t> words) {
-  std::uint64_t bits = 0;
-  for (const std::uint64_t word : words) bits += static_cast<std::uint64_t>(std::popcount(word));
-  return bits;
-}
-
 }  // namespace
 
-void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
-                 Buffer<std::byte>& parcel) {
+std::byte* open_values(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
+                       Buffer<std::byte>& parcel) {
   const std::uint64_t words = (shape.positions + 63) / 64;
   ParcelHeader header{.magic = kMagic, .items = items.items, .count = items.count};
   const std::uint64_t* index = items.words.data();
@@ -55,7 +41,7 @@ void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::ui
     header.kind = ParcelHeader::Kind::none;
   } else if (items.items == shape.positions) {
     header.kind = ParcelHeader::Kind::all;
-  } else if (wants_list(shape, items.items)) {
+  } else if (wants_list(static_cast<double>(shape.positions), static_cast<double>(items.items))) {
     encode_positions(items.words, shape.positions, items.items, list);
     header.kind = ParcelHeader::Kind::list;
     header.index_words = list.size();
@@ -65,11 +51,17 @@ void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::ui
     header.index_words = words;
   }
   const std::size_t index_bytes = header.index_words * sizeof(std::uint64_t);
-  const std::size_t value_bytes = items.items * shape.item_bytes;
-  parcel.resize(sizeof(header) + index_bytes + value_bytes);
+  parcel.resize(sizeof(header) + index_bytes + items.items * shape.item_bytes);
   std::memcpy(parcel.data(), &header, sizeof(header));
   if (index_bytes != 0) std::memcpy(parcel.data() + sizeof(header), index, index_bytes);
-  if (value_bytes != 0) std::memcpy(parcel.data() + sizeof(header) + index_bytes, items.values, value_bytes);
+  return parcel.data() + sizeof(header) + index_bytes;
+}
+
+void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
+                 Buffer<std::byte>& parcel) {
+  std::byte* values = open_values(shape, items, list, parcel);
+  const std::size_t bytes = items.items * shape.item_bytes;
+  if (bytes != 0) std::memcpy(values, items.values, bytes);
 }
 
 void set_parcel_count(std::uint64_t count, Buffer<std::byte>& parcel) {
@@ -113,14 +105,16 @@ ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel
       corrupt();
   }
   view.words = words;
-  if (count_bits(view.words) != header.items) corrupt();
+  if (count_items(view.words) != header.items) corrupt();
   return view;
 }
+
+bool wants_list(double positions, double items) { return items <= kListDensity * positions; }
 
 double parcel_bytes(double positions, double items, double item_bytes) {
   if (positions <= 0) return sizeof(ParcelHeader);
   const double density = std::min(1.0, items / positions);
-  const double bits = density >= 1 ? 0 : density > kListDensity ? 1 : std::min(1.0, list_bits(density));
+  const double bits = density >= 1 ? 0 : wants_list(positions, items) ? std::min(1.0, list_bits(density)) : 1;
   return sizeof(ParcelHeader) + positions * bits / 8 + items * item_bytes;
 }
 

@@ -42,12 +42,19 @@ struct ParcelShape {
 void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
                  Buffer<std::byte>& parcel);
 
+// The same but for the values: returns where they go, so that they need not lie anywhere before.
+std::byte* open_values(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
+                       Buffer<std::byte>& parcel);
+
 // Changes the count of a parcel that is packed already.
 void set_parcel_count(std::uint64_t count, Buffer<std::byte>& parcel);
 
 // Reads a parcel; a bitmap that has to be decoded goes to `words`. Throws peel::Error (corrupt_message) on anything
 // that is not a parcel of this shape.
 ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel, Buffer<std::uint64_t>& words);
+
+// Whether positions at this density are coded as a list.
+bool wants_list(double positions, double items);
 
 // What a parcel of `items` of `positions` positions takes, about: for cost models.
 double parcel_bytes(double positions, double items, double item_bytes);

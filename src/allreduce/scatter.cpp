@@ -87,10 +87,12 @@ class ScatterCourse : public Course {
       views[w] = open_parcel(shape_of(plan), parcel, slot.share_words[w]);
       everybodys += views[w].count;
     }
-    const AddedItems added = add_items(plan.type(), plan.grain(), views, slot.words, slot.values);
+    const std::uint64_t items = unite_items(views, slot.words);
+    slot.values.resize(items * shape_of(plan).item_bytes);
+    add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
     expand(plan, slot.words, slot.values.data(), array_of(pieces_[rank]), chunk.execution());
-    chunk.report.items += added.items;
-    chunk.report.union_elements += added.items * plan.grain();
+    chunk.report.items += items;
+    chunk.report.union_elements += items * plan.grain();
     finish(chunk, everybodys / chunk.world.size);
   }
 

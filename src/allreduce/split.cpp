@@ -31,56 +31,58 @@ class SplitCourse : public Course {
     return {stripes.positions(owner), item_bytes(chunk.choice.plan)};
   }
 
-  static ItemView own_share(const Chunk& chunk) {
-    const Slot& slot = chunk.slot;
-    const unsigned rank = chunk.world.rank;
-    return {.words = slot.share_words[rank],
-            .values = slot.share_values[rank].data(),
-            .items = slot.share_values[rank].size() / item_bytes(chunk.choice.plan)};
-  }
-
-  static void send_items(Chunk& chunk, Asks& asks) {
+  void send_items(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel encode split");
     Slot& slot = chunk.slot;
     const Plan& plan = chunk.choice.plan;
     const Stripes stripes = stripes_of(chunk);
     chunk.view.scan(plan, slot.support, chunk.execution());
-    stripes.deal(slot.support.words(), slot.support.values(), item_bytes(plan), slot.share_words, slot.share_values);
+    const std::span<const std::uint64_t> words = slot.support.words();
+    std::vector<std::uint64_t> sizes(chunk.world.size);
+    stripes.deal_words(words, slot.share_words, sizes);
+
     Collective& move = slot.collectives[0];
     move.kind = Collective::Kind::all_to_all;
     move.send.assign(chunk.world.size, {});
+    std::vector<std::byte*> targets(chunk.world.size);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
-      if (w == chunk.world.rank) continue;
-      pack_parcel(shape_of(chunk, stripes, w),
-                  {.words = slot.share_words[w],
-                   .values = slot.share_values[w].data(),
-                   .items = slot.share_values[w].size() / item_bytes(plan)},
-                  slot.list, slot.parcels[w]);
+      if (w == chunk.world.rank) {  // stays here: values alone
+        slot.parcels[w].resize(sizes[w] * item_bytes(plan));
+        targets[w] = slot.parcels[w].data();
+        own_items_ = sizes[w];
+        continue;
+      }
+      targets[w] = open_values(shape_of(chunk, stripes, w), {.words = slot.share_words[w], .items = sizes[w]},
+                               slot.list, slot.parcels[w]);
       move.send[w] = slot.parcels[w];
     }
+    stripes.deal_values(words, slot.support.values(), item_bytes(plan), std::move(targets));
     asks.push_back(&move);
   }
 
-  static void send_sums(Chunk& chunk, Asks& asks) {
+  // The sums go where they are sent from.
+  void send_sums(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.decode_s, "peel add split");
     Slot& slot = chunk.slot;
+    const Plan& plan = chunk.choice.plan;
     const unsigned rank = chunk.world.rank;
-    const Stripes stripes = stripes_of(chunk);
-    const ParcelShape shape = shape_of(chunk, stripes, rank);
+    const ParcelShape shape = shape_of(chunk, stripes_of(chunk), rank);
     std::vector<ItemView> views(chunk.world.size);
+    std::uint64_t added = 0;
     for (unsigned w = 0; w < chunk.world.size; ++w) {
-      views[w] =
-          w == rank ? own_share(chunk) : open_parcel(shape, slot.collectives[0].received[w], slot.share_words[w]);
+      views[w] = w == rank
+                     ? ItemView{.words = slot.share_words[w], .values = slot.parcels[w].data(), .items = own_items_}
+                     : open_parcel(shape, slot.collectives[0].received[w], slot.share_words[w]);
+      added += views[w].items;
     }
-    const AddedItems added =
-        add_items(chunk.choice.plan.type(), chunk.choice.plan.grain(), views, slot.words, slot.values);
-    pack_parcel(shape, {.words = slot.words, .values = slot.values.data(), .items = added.items, .count = added.added},
-                slot.list, slot.own_parcel);
-    slot.share_words[rank].swap(slot.words);
-    slot.share_values[rank].swap(slot.values);
+    const std::uint64_t items = unite_items(views, slot.words);
+    std::byte* sums =
+        open_values(shape, {.words = slot.words, .items = items, .count = added}, slot.list, slot.own_parcel);
+    add_items(plan.type(), plan.grain(), views, slot.words, sums);
     Collective& all = slot.collectives[1];
     all.kind = Collective::Kind::all_gather;
     all.send.assign(1, slot.own_parcel);
+    all.received.swap(slot.collectives[0].received);  // what lies there is used up
     asks.push_back(&all);
   }
 
@@ -109,6 +111,7 @@ class SplitCourse : public Course {
   }
 
   int stage_ = 0;
+  std::uint64_t own_items_ = 0;  // of this worker's own share
 };
 
 }  // namespace

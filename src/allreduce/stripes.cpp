@@ -1,8 +1,9 @@
 #include "allreduce/stripes.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+
+#include "peel/items.h"
 
 namespace peel::detail {
 
@@ -12,12 +13,6 @@ namespace {
 // few items (long grains), one word.
 constexpr std::uint64_t kLongest = 8;
 constexpr std::uint64_t kStripesForEach = 16;
-
-std::uint64_t count_bits(const std::uint64_t* words, std::uint64_t count) {
-  std::uint64_t bits = 0;
-  for (std::uint64_t w = 0; w < count; ++w) bits += static_cast<std::uint64_t>(std::popcount(words[w]));
-  return bits;
-}
 
 }  // namespace
 
@@ -53,24 +48,22 @@ std::uint64_t Stripes::positions(unsigned owner) const noexcept {
   return words(owner) * 64 - (owner == last_owner ? missing : 0);
 }
 
-void Stripes::deal(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
-                   std::span<Buffer<std::uint64_t>> share_words, std::span<Buffer<std::byte>> share_values) const {
-  std::vector<std::size_t> sizes(workers_, 0);
-  for (unsigned w = 0; w < workers_; ++w) share_words[w].resize(words(w));
+void Stripes::deal_words(std::span<const std::uint64_t> all, std::span<Buffer<std::uint64_t>> shares,
+                         std::span<std::uint64_t> sizes) const {
+  for (unsigned w = 0; w < workers_; ++w) shares[w].resize(words(w));
   each_stripe([&](unsigned owner, std::uint64_t from, std::uint64_t to, std::uint64_t count) {
-    std::memcpy(share_words[owner].data() + to, all.data() + from, count * sizeof(std::uint64_t));
-    sizes[owner] += count_bits(all.data() + from, count) * item_bytes;
+    std::memcpy(shares[owner].data() + to, all.data() + from, count * sizeof(std::uint64_t));
   });
-  std::vector<std::byte*> cursors(workers_);
-  for (unsigned w = 0; w < workers_; ++w) {
-    share_values[w].resize(sizes[w]);
-    cursors[w] = share_values[w].data();
-  }
+  for (unsigned w = 0; w < workers_; ++w) sizes[w] = count_items(shares[w]);
+}
+
+void Stripes::deal_values(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
+                          std::vector<std::byte*> targets) const {
   const std::byte* source = values.data();
   each_stripe([&](unsigned owner, std::uint64_t from, std::uint64_t, std::uint64_t count) {
-    const std::size_t bytes = count_bits(all.data() + from, count) * item_bytes;
-    if (bytes != 0) std::memcpy(cursors[owner], source, bytes);
-    cursors[owner] += bytes;
+    const std::size_t bytes = count_items(all.subspan(from, count)) * item_bytes;
+    if (bytes != 0) std::memcpy(targets[owner], source, bytes);
+    targets[owner] += bytes;
     source += bytes;
   });
 }
@@ -89,7 +82,7 @@ void Stripes::collect(std::span<const ItemView> shares, std::size_t item_bytes, 
   each_stripe([&](unsigned owner, std::uint64_t to, std::uint64_t from, std::uint64_t count) {
     const std::uint64_t* words = shares[owner].words.data() + from;
     std::memcpy(all.data() + to, words, count * sizeof(std::uint64_t));
-    const std::size_t run = count_bits(words, count) * item_bytes;
+    const std::size_t run = count_items({words, count}) * item_bytes;
     if (run != 0) std::memcpy(target, cursors[owner], run);
     cursors[owner] += run;
     target += run;

@@ -20,9 +20,12 @@ class Stripes {
   [[nodiscard]] std::uint64_t words(unsigned owner) const noexcept;
   [[nodiscard]] std::uint64_t positions(unsigned owner) const noexcept;
 
-  // Cuts items into the shares of all owners: share w's bitmap goes to words[w], its values to values[w].
-  void deal(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
-            std::span<Buffer<std::uint64_t>> share_words, std::span<Buffer<std::byte>> share_values) const;
+  // Cuts a bitmap into the shares of all owners; sizes[w] is how many items share w has.
+  void deal_words(std::span<const std::uint64_t> all, std::span<Buffer<std::uint64_t>> shares,
+                  std::span<std::uint64_t> sizes) const;
+  // Cuts its values likewise: those of share w go to targets[w] and on.
+  void deal_values(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
+                   std::vector<std::byte*> targets) const;
 
   // The reverse: puts the shares of all owners together.
   void collect(std::span<const ItemView> shares, std::size_t item_bytes, Buffer<std::uint64_t>& all,

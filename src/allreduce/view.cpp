@@ -23,6 +23,10 @@ ItemBytes bytes_of(const Geometry& g, std::uint64_t item) {
   return {first * element_bytes, first_lane(g, item) * element_bytes, (last_element(g, item) - first) * element_bytes};
 }
 
+// Below one item in this many, writing the items alone is faster than writing the whole array: at 1% 0.9 ms against
+// 3.2 for 2^24 float32, at 10% about the same (one Ice Lake core).
+constexpr std::uint64_t kPatchShare = 10;
+
 }  // namespace
 
 void ChunkView::scan(const Plan& plan, Support& support, const Execution& execution) const {
@@ -36,7 +40,12 @@ void ChunkView::scan(const Plan& plan, Support& support, const Execution& execut
 void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values,
                       const Execution& execution) const {
   if (!sparse()) {
-    expand(plan, words, values.data(), dense_, execution);
+    const std::uint64_t items = values.size() / (plan.grain() * size_of(type_));
+    if (items < plan.items() / kPatchShare) {
+      patch(plan, words, values);
+    } else {
+      expand(plan, words, values.data(), dense_, execution);
+    }
     return;
   }
   sum_->type = type_;
@@ -47,6 +56,27 @@ void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, st
     }
   }
   sum_->values.assign(values.begin(), values.end());
+}
+
+// Elements outside the union are zero already, here as on every worker: only those inside change.
+void ChunkView::patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const {
+  const Geometry& g = plan.geometry();
+  auto* to = static_cast<std::byte*>(dense_.data);
+  const std::byte* from = values.data();
+  const std::size_t item_bytes = g.grain * size_of(type_);
+  const bool words4 = item_bytes == 4;
+  for (std::uint64_t w = 0; w < words.size(); ++w) {
+    for (std::uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
+      const std::uint64_t item = w * 64 + static_cast<std::uint64_t>(std::countr_zero(bits));
+      if (words4 && g.grain == 1) {
+        std::memcpy(to + item * 4, from, 4);
+      } else {
+        const ItemBytes bytes = bytes_of(g, item);
+        std::memcpy(to + bytes.in_array, from + bytes.in_item, bytes.count);
+      }
+      from += item_bytes;
+    }
+  }
 }
 
 Recovery ChunkView::decode(const Plan& plan, const Message& message, const DecodeOptions& options) const {

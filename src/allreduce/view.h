@@ -34,6 +34,8 @@ class ChunkView {
   void put(const Plan& plan, std::span<const std::uint64_t> items, const std::byte* values) const;
 
  private:
+  void patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const;
+
   Dense dense_;
   ConstSparse sparse_;
   Sparse* sum_ = nullptr;

@@ -426,6 +426,10 @@ void expand(const Plan& plan, std::span<const std::uint64_t> words, const void* 
                           static_cast<std::byte*>(x.data));
 }
 
+std::uint64_t count_items(std::span<const std::uint64_t> words) {
+  return detail::engine_of(Backend::automatic).count(words.data(), words.size());
+}
+
 void encode_positions(std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,
                       Buffer<std::uint64_t>& list) {
   const std::uint64_t count = (positions + 63) / 64;

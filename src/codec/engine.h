@@ -95,6 +95,9 @@ class Engine {
   // many there are.
   virtual std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out) const = 0;
 
+  // How many bits are set in words[0 .. count).
+  [[nodiscard]] virtual std::uint64_t count(const std::uint64_t* words, std::uint64_t count) const = 0;
+
   // Sets the rows of all items; reads out every item that may be one. `words` has whole rows of items.
   virtual void bloom_insert(const Run& run, const std::uint64_t* words, std::uint64_t* rows) const = 0;
   virtual void bloom_query(const Run& run, const std::uint64_t* rows, std::uint64_t* words) const = 0;

@@ -125,6 +125,9 @@ class CpuEngine final : public Engine {
   Overlap overlap(const Run& run, const std::uint64_t* own, const std::uint64_t* words) const override {
     return cpu::overlap(run, own, words);
   }
+  [[nodiscard]] std::uint64_t count(const std::uint64_t* words, std::uint64_t count) const override {
+    return cpu::count_words(nullptr, words, count).bits;
+  }
   std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out) const override {
     return cpu::positions(words, count, out);
   }

@@ -24,6 +24,11 @@ class ReferenceEngine final : public Engine {
     }
     return result;
   }
+  [[nodiscard]] std::uint64_t count(const std::uint64_t* words, std::uint64_t count) const override {
+    std::uint64_t bits = 0;
+    for (std::uint64_t w = 0; w < count; ++w) bits += static_cast<std::uint64_t>(std::popcount(words[w]));
+    return bits;
+  }
   std::uint32_t positions(const std::uint64_t* words, std::uint32_t count, std::uint32_t* out) const override {
     std::uint32_t found = 0;
     for (std::uint32_t i = 0; i < count * 64; ++i) {
