@@ -1,11 +1,12 @@
-// Speed, one Ice Lake core: about 2 ns for each item added and 1 ns for each item of the union, grain 1; words that no
-// worker has cost one load each. A word's sums stay in 64 accumulators in L1; the alternative, a dense array of doubles
-// for the whole share, reads and writes twice the array whatever the density.
+// Grain 1 works in tiles of 4,096 positions whose sums stay in L1: the positions of each worker's items are listed with
+// vectors, so that no branch depends on who has which item. Asking worker by worker for every item of the union took
+// three times as long at 5% density; a dense array of doubles for the whole share reads and writes twice the array,
+// whatever the density. About 1.5 ns for each item added and as much for each item of the union (one Ice Lake core).
 #include "allreduce/add_items.h"
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <memory>
 #include <vector>
 
 #include "codec/values.h"
@@ -56,76 +57,53 @@ template <typename T>
 requires std::is_integral_v<T>
 inline T rounded(T value) { return value; }
 
+constexpr std::size_t kTileWords = 64;
+constexpr std::size_t kTile = kTileWords * 64;
+
 template <typename T>
 class Adder {
  public:
   Adder(std::uint32_t grain, std::span<const ItemView> views) : grain_(grain), views_(views) {
     for (const ItemView& view : views) cursors_.push_back(reinterpret_cast<const T*>(view.values));
-    own_.resize(views.size());
   }
 
-  // The values of one word's union go to `out`; returns where the next ones go.
-  T* add_word(std::uint64_t w, std::uint64_t all, T* out) {
-    for (std::size_t v = 0; v < views_.size(); ++v) own_[v] = views_[v].words[w];
-    if (grain_ != 1) return add_vectors(all, out);
-    return few(all) ? add_few(all, out) : add_elements(all, out);
+  // The sums of the items of `all`, which are words first .. of the union, go to `out`; returns where the next ones go.
+  T* add_tile(std::size_t first, std::span<const std::uint64_t> all, T* out) {
+    return grain_ == 1 ? add_elements(first, all, out) : add_vectors(first, all, out);
   }
 
  private:
   using Sum = typename Wide<T>::type;
 
-  // At most four bits: clearing 64 sums would take longer than adding them. At 1% density this is 4 times as fast.
-  static bool few(std::uint64_t all) {
-    for (int i = 0; i < 4; ++i) all &= all - 1;
-    return all == 0;
-  }
-
-  T* add_few(std::uint64_t all, T* out) {
-    for (; all != 0; all &= all - 1) {
-      const std::uint64_t bit = all & (~all + 1);
-      Sum sum = {};
-      for (std::size_t v = 0; v < views_.size(); ++v) {
-        if ((own_[v] & bit) != 0) accumulate(sum, *cursors_[v]++);
-      }
-      *out++ = rounded<T>(sum);
-    }
-    return out;
-  }
-
-  T* add_elements(std::uint64_t all, T* out) {
-    std::array<Sum, 64> sums = {};
+  T* add_elements(std::size_t first, std::span<const std::uint64_t> all, T* out) {
     for (std::size_t v = 0; v < views_.size(); ++v) {
+      const std::uint32_t count = list_positions(views_[v].words.subspan(first, all.size()), positions_);
       const T* from = cursors_[v];
-      if (own_[v] == ~std::uint64_t{0}) {
-        for (int i = 0; i < 64; ++i) accumulate(sums[i], from[i]);
-        from += 64;
-      } else {
-        for (std::uint64_t bits = own_[v]; bits != 0; bits &= bits - 1)
-          accumulate(sums[std::countr_zero(bits)], *from++);
-      }
-      cursors_[v] = from;
+      for (std::uint32_t i = 0; i < count; ++i) accumulate(sums_[positions_[i]], from[i]);
+      cursors_[v] = from + count;
     }
-    if (all == ~std::uint64_t{0}) {
-      for (int i = 0; i < 64; ++i) out[i] = rounded<T>(sums[i]);
-      return out + 64;
+    const std::uint32_t count = list_positions(all, positions_);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      out[i] = rounded<T>(sums_[positions_[i]]);
+      sums_[positions_[i]] = {};  // for the next tile
     }
-    for (; all != 0; all &= all - 1) *out++ = rounded<T>(sums[std::countr_zero(all)]);
-    return out;
+    return out + count;
   }
 
-  T* add_vectors(std::uint64_t all, T* out) {
-    std::array<Sum, 1024> sums;
-    for (; all != 0; all &= all - 1) {
-      const std::uint64_t bit = all & (~all + 1);
-      std::fill_n(sums.begin(), grain_, Sum{});
-      for (std::size_t v = 0; v < views_.size(); ++v) {
-        if ((own_[v] & bit) == 0) continue;
-        const T* from = cursors_[v];
-        for (std::uint32_t lane = 0; lane < grain_; ++lane) accumulate(sums[lane], from[lane]);
-        cursors_[v] = from + grain_;
+  T* add_vectors(std::size_t first, std::span<const std::uint64_t> all, T* out) {
+    for (std::size_t w = 0; w < all.size(); ++w) {
+      for (std::uint64_t bits = all[w]; bits != 0; bits &= bits - 1) {
+        const std::uint64_t bit = bits & (~bits + 1);
+        std::fill_n(sums_.begin(), grain_, Sum{});
+        for (std::size_t v = 0; v < views_.size(); ++v) {
+          if ((views_[v].words[first + w] & bit) == 0) continue;
+          const T* from = cursors_[v];
+          for (std::uint32_t lane = 0; lane < grain_; ++lane) accumulate(sums_[lane], from[lane]);
+          cursors_[v] = from + grain_;
+        }
+        for (std::uint32_t lane = 0; lane < grain_; ++lane) out[lane] = rounded<T>(sums_[lane]);
+        out += grain_;
       }
-      for (std::uint32_t lane = 0; lane < grain_; ++lane) out[lane] = rounded<T>(sums[lane]);
-      out += grain_;
     }
     return out;
   }
@@ -133,7 +111,8 @@ class Adder {
   std::uint32_t grain_;
   std::span<const ItemView> views_;
   std::vector<const T*> cursors_;
-  std::vector<std::uint64_t> own_;
+  std::array<Sum, kTile> sums_ = {};
+  std::array<std::uint32_t, kTile + 64> positions_;
 };
 
 }  // namespace
@@ -151,21 +130,21 @@ void add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> 
                std::span<const std::uint64_t> words, std::byte* sums) {
   with_element(type, [&](auto t) {
     using T = decltype(t);
-    Adder<T> adder(grain, views);
+    const auto adder = std::make_unique<Adder<T>>(grain, views);  // tens of KiB: not for the stack
     T* out = reinterpret_cast<T*>(sums);
-    for (std::size_t w = 0; w < words.size(); ++w) {
-      if (words[w] != 0) out = adder.add_word(w, words[w], out);
+    for (std::size_t w = 0; w < words.size(); w += kTileWords) {
+      out = adder->add_tile(w, words.subspan(w, std::min(kTileWords, words.size() - w)), out);
     }
   });
 }
 
 void add_arrays(ElementType type, std::span<const std::byte* const> parts, std::uint64_t count, std::byte* out) {
-  constexpr std::uint64_t kTile = 512;
+  constexpr std::uint64_t kRun = 512;
   with_element(type, [&](auto t) {
     using T = decltype(t);
-    std::array<typename Wide<T>::type, kTile> sums;
-    for (std::uint64_t first = 0; first < count; first += kTile) {
-      const std::uint64_t size = std::min(kTile, count - first);
+    std::array<typename Wide<T>::type, kRun> sums;
+    for (std::uint64_t first = 0; first < count; first += kRun) {
+      const std::uint64_t size = std::min(kRun, count - first);
       std::fill_n(sums.begin(), size, typename Wide<T>::type{});
       for (const std::byte* part : parts) {
         const T* from = reinterpret_cast<const T*>(part) + first;

@@ -1,6 +1,7 @@
 #include "allreduce/view.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -60,26 +61,22 @@ void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, st
 
 // Elements outside the union are zero already, here as on every worker: only those inside change.
 void ChunkView::patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const {
+  constexpr std::size_t kTileWords = 64;
+  std::array<std::uint32_t, kTileWords * 64 + 64> positions;
   const Geometry& g = plan.geometry();
   auto* to = static_cast<std::byte*>(dense_.data);
   const std::byte* from = values.data();
   const std::size_t item_bytes = g.grain * size_of(type_);
-  const bool words4 = item_bytes == 4;
-  constexpr std::uint64_t kAhead = 16;  // words: about as many items at 1%, far enough for memory to answer
-  for (std::uint64_t w = 0; w < words.size(); ++w) {
-    if (words4 && w + kAhead < words.size() && words[w + kAhead] != 0) {
-      const auto next = static_cast<std::uint64_t>(std::countr_zero(words[w + kAhead]));
-      __builtin_prefetch(to + ((w + kAhead) * 64 + next) * 4, /*rw=*/1);
-    }
-    for (std::uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
-      const std::uint64_t item = w * 64 + static_cast<std::uint64_t>(std::countr_zero(bits));
-      if (words4 && g.grain == 1) {
-        std::memcpy(to + item * 4, from, 4);
+  for (std::size_t w = 0; w < words.size(); w += kTileWords) {
+    const std::uint64_t first = w * 64;
+    const std::uint32_t count = list_positions(words.subspan(w, std::min(kTileWords, words.size() - w)), positions);
+    for (std::uint32_t i = 0; i < count; ++i, from += item_bytes) {
+      if (item_bytes == 4 && g.grain == 1) {  // what most gradients are; a copy of known length is one instruction
+        std::memcpy(to + (first + positions[i]) * 4, from, 4);
       } else {
-        const ItemBytes bytes = bytes_of(g, item);
+        const ItemBytes bytes = bytes_of(g, first + positions[i]);
         std::memcpy(to + bytes.in_array, from + bytes.in_item, bytes.count);
       }
-      from += item_bytes;
     }
   }
 }

@@ -430,6 +430,14 @@ std::uint64_t count_items(std::span<const std::uint64_t> words) {
   return detail::engine_of(Backend::automatic).count(words.data(), words.size());
 }
 
+std::uint32_t list_positions(std::span<const std::uint64_t> words, std::span<std::uint32_t> positions) {
+  if (words.size() >= std::size_t{1} << 25 || positions.size() < words.size() * 64 + 64) {
+    refuse("Positions are listed for fewer than 2^25 words, into room for all their bits and 64 more.");
+  }
+  return detail::engine_of(Backend::automatic)
+      .positions(words.data(), static_cast<std::uint32_t>(words.size()), positions.data());
+}
+
 void encode_positions(std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,
                       Buffer<std::uint64_t>& list) {
   const std::uint64_t count = (positions + 63) / 64;
