@@ -33,7 +33,8 @@ struct Collective {
 };
 std::string_view name(Collective::Kind) noexcept;
 
-// A collective under way. Its buffers belong to the transport until test() has returned true.
+// A collective under way. Its buffers belong to the transport until test() has returned true or thrown; to destroy it
+// before that breaks the communicator, and frees the buffers too.
 class Operation {
  public:
   virtual ~Operation() = default;

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/json.h"
+#include "cli/transports.h"
 #include "peel/codec.h"
 
 namespace peel::cli {
@@ -64,9 +65,10 @@ struct Diagnosis {
   std::string chosen;   // what `auto` means here
   std::string problem;  // why nothing could be chosen
   std::vector<Check> checks;
+  std::string inprocess;  // what is wrong with that transport
 
   [[nodiscard]] bool healthy() const {
-    bool all = problem.empty();
+    bool all = problem.empty() && inprocess.empty();
     for (const Check& check : checks) all &= check.problem.empty();
     return all;
   }
@@ -83,6 +85,7 @@ Diagnosis diagnose() {
   for (const Backend backend : available_backends()) {
     for (const Codec codec : {Codec::packed, Codec::sketch}) result.checks.push_back(run_check(backend, codec));
   }
+  result.inprocess = inprocess_problem();
   return result;
 }
 
@@ -90,6 +93,15 @@ std::string libraries() {
   return fmt::format("fmt {}.{}.{}, CLI11 {}, nlohmann-json {}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
                      FMT_VERSION % 100, CLI11_VERSION, NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                      NLOHMANN_JSON_VERSION_PATCH);
+}
+
+std::string transports() {
+  std::string text;
+  for (const TransportInfo& transport : available_transports()) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", transport.name);
+    if (!transport.version.empty()) text += fmt::format(" ({})", transport.version);
+  }
+  return text;
 }
 
 void print(const Diagnosis& diagnosis) {
@@ -105,11 +117,12 @@ void print(const Diagnosis& diagnosis) {
   row("PEEL_BACKEND", diagnosis.forced.empty() ? "not set" : diagnosis.forced);
   row("vectors", simd_target().empty() ? "none: the cpu backend is not in this build" : simd_target());
   row("cores", fmt::format("{}", std::thread::hardware_concurrency()));
-  row("transports", "none in this build; messages travel as files, pipes or through the library");
+  row("transports", transports());
   for (const Check& check : diagnosis.checks) {
     row("self-check",
         fmt::format("{} {}: {}", name(check.backend), name(check.codec), check.problem.empty() ? "ok" : check.problem));
   }
+  row("self-check", fmt::format("inprocess sum: {}", diagnosis.inprocess.empty() ? "ok" : diagnosis.inprocess));
 }
 
 Json json_of(const Diagnosis& diagnosis) {
@@ -122,6 +135,11 @@ Json json_of(const Diagnosis& diagnosis) {
                       {"ok", check.problem.empty()},
                       {"problem", check.problem}});
   }
+  checks.push_back({{"transport", "inprocess"}, {"ok", diagnosis.inprocess.empty()}, {"problem", diagnosis.inprocess}});
+  Json transport_list = Json::array();
+  for (const TransportInfo& transport : available_transports()) {
+    transport_list.push_back({{"name", transport.name}, {"version", transport.version}});
+  }
   return {{"version", PEEL_VERSION},
           {"compiler", __VERSION__},
           {"backends", backends},
@@ -129,7 +147,7 @@ Json json_of(const Diagnosis& diagnosis) {
           {"peel_backend", diagnosis.forced},
           {"vectors", simd_target()},
           {"cores", std::thread::hardware_concurrency()},
-          {"transports", Json::array()},
+          {"transports", transport_list},
           {"checks", checks},
           {"healthy", diagnosis.healthy()}};
 }
