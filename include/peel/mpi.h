@@ -11,6 +11,10 @@ namespace peel {
 
 // Works on a duplicate of `communicator`, so its messages never meet the caller's; making and destroying it are
 // collective. MPI must be initialised; calls from several threads need MPI_THREAD_MULTIPLE, and are refused without.
+//
+// Errors. MPI cannot take a message back, so after `timeout` or `transport` some may still be under way. They lie in
+// memory of the transport, a few MiB that are then kept for the rest of the process; the caller's arrays are free.
+// MPI_Finalize may wait for a worker that is gone: end such a process with MPI_Abort.
 std::unique_ptr<Communicator> make_mpi(MPI_Comm communicator);
 
 }  // namespace peel
