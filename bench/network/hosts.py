@@ -9,10 +9,13 @@ any number of runs may use the same addresses at once. Names carry the process i
 killed outright has left behind is recognised and removed by the next one.
 """
 
+import glob
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 PREFIX = "peelnet"
@@ -70,7 +73,11 @@ def remove(names):
 def remove_orphans():
     """Removes the namespaces of runs that no longer exist."""
     owners = ((name, re.match(rf"{PREFIX}(\d+)-", name)) for name in namespaces())
-    remove([name for name, owner in owners if owner and not os.path.exists(f"/proc/{owner[1]}")])
+    gone = [(name, owner[1]) for name, owner in owners if owner and not os.path.exists(f"/proc/{owner[1]}")]
+    remove([name for name, _ in gone])
+    for owner in {owner for _, owner in gone}:
+        for scratch in glob.glob(os.path.join(tempfile.gettempdir(), f"peelnet-{owner}-*")):
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 class Hosts:
@@ -108,7 +115,8 @@ class Hosts:
             call("ip", "-n", self.switch, "link", "set", device, "up")
         for i, (name, address) in enumerate(zip(self.names, self.addresses)):
             call("ip", "netns", "add", name)
-            call("ip", "-n", self.switch, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            call("ip", "-n", self.switch, "link", "add", f"port{i}", "type", "veth",
+                 "peer", "name", "eth0", "netns", name)
             call("ip", "-n", self.switch, "link", "set", f"port{i}", "master", "bridge")
             call("ip", "-n", name, "address", "add", f"{address}/16", "dev", "eth0")
             call("ip", "-n", name, "link", "set", "lo", "up")
@@ -124,8 +132,8 @@ class Hosts:
 
     def shape(self, rate_bits):
         for namespace, device in self._ends():
-            call("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{int(rate_bits)}bit",
-                 "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+            call("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
+                 "rate", f"{int(rate_bits)}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
 
     def dropped(self):
         """Packets that a queue refused so far; 0, or the figures are about TCP's recovery."""
