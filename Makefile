@@ -3,11 +3,12 @@ JOBS ?= $(shell nproc)
 RELEASE := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format clean always
+.PHONY: help demo test test-gpu check bench format clean always
 
 help:
-	@echo "make demo    build, then all-reduce four gradients in one process and print what it gains"
+	@echo "make demo    build, then all-reduce gradients of four workers over slow links; writes build/demo.html"
 	@echo "make test    build, then run every test"
+	@echo "make test-gpu  build, then run the tests that need a GPU; without one, say so"
 	@echo "make check   sanitizers, fuzzers, clang-tidy, format and house rules"
 	@echo "make bench   build, then run the microbenchmarks"
 	@echo "make format  rewrite the sources with clang-format"
@@ -17,11 +18,14 @@ help:
 
 demo: $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE) --target peel -j $(JOBS)
-	@$(RELEASE)/peel demo
+	@scripts/demo $(RELEASE)/peel
 
 test: $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE) -j $(JOBS)
 	@ctest --preset release -j $(JOBS)
+
+test-gpu: $(RELEASE)/build.ninja
+	@JOBS=$(JOBS) scripts/test-gpu $(RELEASE)
 
 check:
 	@scripts/setup check

@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,9 +17,8 @@
 #include "cli/mpi_workers.h"
 #include "cli/numbers.h"
 #include "cli/report_sink.h"
-#include "cli/row_sum.h"
 #include "cli/sweep.h"
-#include "peel/inprocess.h"
+#include "cli/thread_workers.h"
 
 namespace peel::cli {
 namespace {
@@ -165,58 +161,12 @@ ContestOptions options_for(const Case& one, const Gradients& gradients, ContestO
   return options;
 }
 
-KnownSum known_sum(const Gradients& gradients, const ContestOptions& options) {
-  if (options.view == View::dense) return KnownSum::dense(gradients);
-  return KnownSum::sparse(gradients, {options.state.grain, 0});
-}
-
 std::vector<Baseline> chosen(std::vector<Baseline> baselines, const std::string& names) {
   if (names.empty()) return baselines;
   const auto wanted = parse_list(names, [](std::string_view text) { return std::string(text); });
   std::erase_if(baselines,
                 [&](const Baseline& one) { return std::find(wanted.begin(), wanted.end(), one.name) == wanted.end(); });
   return baselines;
-}
-
-LinkFacts link_of(Communicator& communicator, const ContestOptions& options) {
-  if (options.state.link) communicator.set_link(*options.state.link);
-  if (!communicator.link()) measure_link(communicator, options.state.timeout);
-  return *communicator.link();
-}
-
-// Runs one worker's part on a thread for each; what worker 0 returns. The first error ends it, once all have ended.
-std::vector<Standing> hold_on_threads(std::vector<std::unique_ptr<Communicator>>& communicators,
-                                      const Gradients& gradients, const KnownSum& known, const ContestOptions& options,
-                                      LinkFacts& link) {
-  std::mutex mutex;
-  std::exception_ptr error;
-  std::vector<Standing> standings;
-  const auto work = [&](std::unique_ptr<Communicator>& mine) {
-    try {
-      const LinkFacts facts = link_of(*mine, options);
-      std::vector<Baseline> baselines;
-      if (options.view == View::sparse) {
-        baselines.push_back({.name = "allgatherv", .sparse = [&](ConstSparse x, std::uint32_t grain, Sparse& sum) {
-                               gather_rows(*mine, x, grain, sum);
-                             }});
-      }
-      std::vector<Standing> result = hold_contest(*mine, gradients, known, baselines, options);
-      if (mine->rank() == 0) {
-        standings = std::move(result);
-        link = facts;
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-      mine.reset();  // so that the others learn of it at once
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (std::unique_ptr<Communicator>& mine : communicators) threads.emplace_back(work, std::ref(mine));
-  }
-  if (error) std::rethrow_exception(error);
-  return standings;
 }
 
 // What goes wrong is counted, and told when everything was measured.
@@ -247,11 +197,8 @@ void run_inprocess(const Words& words, const Sweep& sweep) {
     for (const Case& one : cases_of(sweep, workers)) {
       const Gradients gradients(one.pattern, one.gradients);
       const ContestOptions options = options_for(one, gradients, sweep.options);
-      const KnownSum known = known_sum(gradients, options);
-      std::vector<std::unique_ptr<Communicator>> communicators = make_inprocess(workers);
-      LinkFacts link;
-      const std::vector<Standing> standings = hold_on_threads(communicators, gradients, known, options, link);
-      results.add({"inprocess", one.pattern, &gradients, one.gradients, &options, link}, standings);
+      const ThreadContest contest = hold_on_threads(gradients, options);
+      results.add({"inprocess", one.pattern, &gradients, one.gradients, &options, contest.link}, contest.standings);
     }
   }
   results.finish();
@@ -272,7 +219,7 @@ void run_mpi(const Words& words, const Sweep& sweep) {
     Communicator& communicator = workers.communicator();
     check_workers(sweep, communicator.size());
     if (communicator.rank() == 0) results.emplace(words.json);
-    const LinkFacts link = link_of(communicator, sweep.options);
+    const LinkFacts link = agree_on_link(communicator, sweep.options.state);
     for (const Case& one : cases_of(sweep, communicator.size())) {
       const Gradients gradients(one.pattern, one.gradients);
       const ContestOptions options = options_for(one, gradients, sweep.options);

@@ -254,6 +254,17 @@ std::vector<Standing> hold(Communicator& communicator, const Gradients& gradient
 
 }  // namespace
 
+KnownSum known_sum(const Gradients& gradients, const ContestOptions& options) {
+  if (options.view == View::dense) return KnownSum::dense(gradients);
+  return KnownSum::sparse(gradients, {options.state.grain, 0});
+}
+
+LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options) {
+  if (options.link) communicator.set_link(*options.link);
+  if (!communicator.link()) measure_link(communicator, options.timeout);
+  return *communicator.link();
+}
+
 std::vector<Standing> hold_contest(Communicator& communicator, const Gradients& gradients, const KnownSum& known,
                                    const std::vector<Baseline>& baselines, const ContestOptions& options) {
   std::vector<Contender> contenders = gather_contenders(baselines, options);

@@ -53,6 +53,12 @@ struct Standing {
   std::uint64_t lost = 0;
 };
 
+// What the contestants' sums are compared with first.
+KnownSum known_sum(const Gradients& gradients, const ContestOptions& options);
+
+// What the link can do: as given, or measured by all workers together.
+LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options);
+
 // One worker's part. Without baselines the dense strategy is the baseline; a sparse view needs one. All workers return
 // the same standings but for the reports. Throws peel::Error or Failure.
 std::vector<Standing> hold_contest(Communicator& communicator, const Gradients& gradients, const KnownSum& known,

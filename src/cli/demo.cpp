@@ -1,133 +1,165 @@
-// peel demo: four workers in one process all-reduce gradients of four shapes, three ways, and check every sum.
+// peel demo: four workers all-reduce gradients of several densities; a table, and on demand a page with charts. Workers
+// are threads of this process, or whoever wrote the results that it is given: scripts/demo runs them on a network.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <span>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/gradients.h"
-#include "cli/measure.h"
+#include "cli/contest_report.h"
+#include "cli/demo_page.h"
+#include "cli/files.h"
 #include "cli/numbers.h"
-#include "cli/progress.h"
+#include "cli/thread_workers.h"
 
 namespace peel::cli {
 namespace {
 
-constexpr std::uint32_t kWorkers = 4;
+struct DemoOptions {
+  std::string results;
+  std::string html;
+};
 
-// Without vectors a sketch of a nearly dense array takes seconds: nobody should wait a minute for a demonstration.
-int log2_elements() { return resolve(Backend::automatic) == Backend::reference ? 21 : 24; }
+constexpr std::uint32_t kWorkers = 4;
+constexpr std::uint64_t kElements = std::uint64_t{1} << 22;
 
 struct Shape {
-  std::string_view title;
-  std::string_view pattern;
+  const char* pattern;
   double density;
 };
-constexpr Shape kShapes[] = {
-    {"embedding rows of 64", "rows:64", 0.035},
-    {"single elements", "uniform", 0.01},
-    {"runs of 64", "runs:64", 0.10},
-    {"nearly dense", "uniform", 0.90},
+constexpr Shape kShapes[] = {{"uniform", 0.001}, {"uniform", 0.01}, {"uniform", 0.1},
+                             {"uniform", 0.3},   {"uniform", 0.9},  {"rows:64", 0.035}};
+
+constexpr std::string_view kRow = "{:<10} {:>7}  {:<8} {:<8} {:>9} {:>9} {:>8} {:>8} {:>8}  {}\n";
+
+DemoResult result_of(const Json& json) {
+  return {.pattern = json.at("pattern"),
+          .density = json.at("density"),
+          .strategy = json.at("strategy"),
+          .chosen = json.at("chosen"),
+          .baseline = json.at("baseline"),
+          .seconds = json.at("seconds"),
+          .baseline_seconds = json.at("baseline_seconds"),
+          .bytes = json.at("bytes_sent"),
+          .dense_bytes = json.at("dense_bytes"),
+          .lost = json.at("lost"),
+          .wrong = json.at("wrong")};
+}
+
+std::string where_of(const Json& json) {
+  const auto workers = json.at("workers").get<unsigned>();
+  const std::string what = fmt::format("gradients of {} {}", show_count(json.at("elements").get<std::uint64_t>()),
+                                       json.at("type").get<std::string>());
+  if (json.contains("rate_bits")) {
+    return fmt::format("{} hosts on links of {:g} Mbit/s sum {}; compared with {}", workers,
+                       json.at("rate_bits").get<double>() / 1e6, what, json.at("baseline").get<std::string>());
+  }
+  if (json.at("transport") == "mpi") {
+    return fmt::format("{} processes sum {} over loopback, which is faster than any network; compared with {}", workers,
+                       what, json.at("baseline").get<std::string>());
+  }
+  return fmt::format("{} threads sum {} in memory, where only work counts and no network; compared with dense", workers,
+                     what);
+}
+
+// Prints results as they come, and keeps them for the page.
+class Show {
+ public:
+  void add(const Json& json) {
+    if (results_.empty()) {
+      where_ = where_of(json);
+      fmt::print("{}\n\n", where_);
+      fmt::print(fmt::runtime(kRow), "non-zeros", "density", "strategy", "chosen", "time", "dense", "speed-up", "bytes",
+                 "of dense", "every sum");
+    }
+    const DemoResult one = result_of(json);
+    const bool first =
+        results_.empty() || results_.back().pattern != one.pattern || results_.back().density != one.density;
+    const std::string verdict =
+        one.wrong == 0 && one.lost == 0 ? "exact" : fmt::format("{} wrong, {} lost", one.wrong, one.lost);
+    fmt::print(fmt::runtime(kRow), first ? one.pattern : "", first ? show_percent(one.density) : "", one.strategy,
+               one.chosen, show_seconds(one.seconds), show_seconds(one.baseline_seconds),
+               fmt::format("{:.1f}x", one.baseline_seconds / one.seconds),
+               show_bytes(static_cast<std::uint64_t>(one.bytes)), show_percent(one.bytes / one.dense_bytes), verdict);
+    std::fflush(stdout);
+    wrong_ += one.wrong + one.lost;
+    results_.push_back(one);
+  }
+
+  void finish(const std::string& html) {
+    if (results_.empty()) throw Failure("there are no results to show; see what was said before");
+    if (!html.empty()) {
+      const std::string page = demo_page(where_, results_);
+      Output output(html, {.force = true});
+      output.write(std::as_bytes(std::span(page)));
+      output.commit();
+      fmt::print("\ncharts: {}\n", html);
+    }
+    if (wrong_ != 0) throw Failure(fmt::format("{} elements of the sums are wrong or lost", wrong_));
+  }
+
+ private:
+  std::string where_;
+  std::vector<DemoResult> results_;
+  std::uint64_t wrong_ = 0;
 };
 
-constexpr std::string_view kRow = "{:<22} {:>7}  {:<6} {:<6} {:>6} {:>8} {:>9} {:>8} {:>9} {:>9} {:>5}  {}\n";
-
-struct Row {
-  std::string codec;
-  std::string index = "-";
-  std::string grain = "-";
-  std::uint64_t bytes = 0;
-  std::string encode = "-";
-  std::string decode = "-";
-  std::uint64_t lost = 0;
-  std::uint64_t wrong = 0;
-};
-
-Row dense_row(const Gradients& gradients) {
-  return {.codec = "dense", .bytes = gradients.dense_bytes(), .wrong = add_dense(gradients).wrong};
-}
-
-Row codec_row(const Gradients& gradients, Codec codec, unsigned threads) {
-  const Measurement m = measure(gradients, {.codec = codec, .threads = threads, .repeat = 1});
-  return {.codec = std::string(name(codec)),
-          .index = std::string(name(m.plan.index())),
-          .grain = fmt::format("{}", m.plan.grain()),
-          .bytes = m.message_bytes(),
-          .encode = show_seconds(m.encode_s),
-          .decode = show_seconds(m.decode_s),
-          .lost = m.recovery.lost,
-          .wrong = m.verdict.wrong};
-}
-
-std::string show_exactness(const Row& row) {
-  if (row.wrong != 0) return fmt::format("NO: {} wrong", row.wrong);
-  return row.lost == 0 ? "yes" : "but for the lost";
-}
-
-void print_row(const Shape& shape, const Gradients& gradients, const Row& row) {
-  const bool first = row.codec == "dense";
-  const double bound = static_cast<double>(lower_bound_bytes(gradients));
-  fmt::print(fmt::runtime(kRow), first ? shape.title : "", first ? show_percent(gradients.density()) : "", row.codec,
-             row.index, row.grain, show_bytes(row.bytes), show_ratio(row.bytes, gradients.dense_bytes()),
-             fmt::format("{:.2f}", static_cast<double>(row.bytes) / bound), row.encode, row.decode, row.lost,
-             show_exactness(row));
-}
-
-// Returns how many elements were wrong.
-std::uint64_t show_shape(const Shape& shape, unsigned threads) {
-  std::vector<Row> rows;
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  const Gradients gradients(
-      parse_patterns(shape.pattern).front(),
-      {.elements = std::uint64_t{1} << log2_elements(), .density = shape.density, .workers = kWorkers});
-  {
-    FileOptions options;
-    options.verbose = !terminal;
-    Progress progress(options);  // its line must be gone before the rows appear
-    const std::string what = fmt::format("{} at {}", shape.title, show_percent(gradients.density()));
-    if (!terminal) progress.summary(fmt::format("measuring {}", what));
-    progress.step(fmt::format("{}: dense", what));
-    rows.push_back(dense_row(gradients));
-    for (const Codec codec : {Codec::packed, Codec::sketch}) {
-      progress.step(fmt::format("{}: {}", what, name(codec)));
-      rows.push_back(codec_row(gradients, codec, threads));
+void show_threads(Show& show) {
+  ContestOptions options{.strategies = {Strategy::packed, Strategy::sketch, Strategy::split, Strategy::automatic},
+                         .warmup = 2,
+                         .repeat = 3};
+  for (const Shape& shape : kShapes) {
+    const Pattern pattern = parse_patterns(shape.pattern).front();
+    const GradientOptions drawn{
+        .elements = kElements, .density = shape.density, .workers = kWorkers, .sharing = Sharing::independent};
+    const Gradients gradients(pattern, drawn);
+    const ThreadContest contest = hold_on_threads(gradients, options);
+    const ContestSetting setting{"inprocess", pattern, &gradients, drawn, &options, contest.link};
+    for (const Standing& one : contest.standings) {
+      if (one.is_strategy) show.add(to_json(setting, one, contest.standings));
     }
   }
-  std::uint64_t wrong = 0;
-  for (const Row& row : rows) {
-    print_row(shape, gradients, row);
-    wrong += row.wrong;
-  }
-  std::fflush(stdout);
-  return wrong;
 }
 
-void run() {
-  const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
-  fmt::print("{} workers add up gradients of 2^{} float32, {} each; {} threads, backend {}\n\n", kWorkers,
-             log2_elements(), show_bytes(std::uint64_t{4} << log2_elements()), threads,
-             name(resolve(Backend::automatic)));
-  fmt::print(fmt::runtime(kRow), "non-zeros", "density", "codec", "index", "grain", "bytes", "of dense", "x bound",
-             "encode", "decode", "lost", "exact");
-  std::uint64_t wrong = 0;
-  for (const Shape& shape : kShapes) wrong += show_shape(shape, threads);
-  fmt::print(
-      "\nbytes: one worker's message; of dense: against sending the array; x bound: against the least that any code\n"
-      "needs where non-zeros have no structure; exact: every element of the sum is equal to the one known "
-      "beforehand.\n");
-  if (wrong != 0) throw Failure(fmt::format("{} elements of the sums are wrong", wrong));
+void show_lines(std::istream& lines, Show& show) {
+  for (std::string line; std::getline(lines, line);) {
+    try {
+      show.add(Json::parse(line));
+    } catch (const Json::exception&) {
+      throw Failure(fmt::format("this is not a result of peel bench allreduce: {}", line.substr(0, 80)));
+    }
+  }
+}
+
+void run(const DemoOptions& options) {
+  Show show;
+  if (options.results.empty()) {
+    show_threads(show);
+  } else if (options.results == kPipe) {
+    show_lines(std::cin, show);
+  } else {
+    std::ifstream file(options.results);
+    if (!file) throw Failure(fmt::format("cannot read {}; write it with peel bench allreduce --json", options.results));
+    show_lines(file, show);
+  }
+  show.finish(options.html);
 }
 
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  app.add_subcommand("demo", "Four workers all-reduce gradients of four shapes: bytes, times and exactness")
-      ->callback(run);
+  CLI::App* demo =
+      app.add_subcommand("demo", "Four workers all-reduce gradients: time, bytes and exactness by density");
+  const auto options = std::make_shared<DemoOptions>();
+  demo->add_option("--results", options->results,
+                   "Show these JSON lines of bench allreduce instead of measuring; - for standard input");
+  demo->add_option("--html", options->html, "Also write a page with charts to this file");
+  demo->callback([options] { run(*options); });
 }
 
 }  // namespace peel::cli

@@ -330,24 +330,4 @@ Measurement measure(const Gradients& gradients, const MeasureOptions& options) {
   return measure_in<DenseArrays>(gradients, options);
 }
 
-Verdict add_dense(const Gradients& gradients) {
-  Buffer<std::byte> sum(gradients.dense_bytes());
-  sum.fill_zero();
-  const Dense out(sum.data(), gradients.elements(), gradients.type());
-  double total[4096];
-  double mine[4096];
-  for (std::uint32_t worker = 0; worker < gradients.workers(); ++worker) {
-    Cursor cursor;
-    for (std::uint64_t begin = 0; begin < gradients.elements(); begin += std::size(total)) {
-      const auto count =
-          static_cast<std::size_t>(std::min<std::uint64_t>(std::size(total), gradients.elements() - begin));
-      read_elements({sum.data(), gradients.elements(), gradients.type()}, begin, {total, count});
-      gradients.read(worker, begin, {mine, count}, cursor);
-      for (std::size_t i = 0; i < count; ++i) total[i] += mine[i];  // two values in double, rounded: one addition
-      write_elements(out, begin, {total, count});
-    }
-  }
-  return verify(gradients, ConstDense(sum.data(), gradients.elements(), gradients.type()), Decoded{});
-}
-
 }  // namespace peel::cli

@@ -54,7 +54,4 @@ std::uint64_t lower_bound_bytes(const Gradients& gradients);
 // Throws peel::Error or Failure. Holds two arrays of one worker at a time, however many workers there are.
 Measurement measure(const Gradients& gradients, const MeasureOptions& options);
 
-// The baseline: arrays added element by element in their own type.
-Verdict add_dense(const Gradients& gradients);
-
 }  // namespace peel::cli
