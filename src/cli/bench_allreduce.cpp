@@ -176,18 +176,19 @@ class Results {
 
   void add(const ContestSetting& setting, const std::vector<Standing>& standings) {
     for (const Standing& one : standings) {
-      wrong_ += one.wrong;
+      if (one.wrong != 0 && wrong_++ == 0) first_ = fmt::format("{} elements of the sums by {}", one.wrong, one.name);
       if (one.is_strategy) sink_.add(contest_row(setting, one, standings), to_json(setting, one, standings));
     }
   }
   void finish() {
     sink_.finish();
-    if (wrong_ != 0) throw Failure(fmt::format("{} elements of the sums are wrong; see the field 'wrong'", wrong_));
+    if (wrong_ != 0) throw Failure(fmt::format("{} are wrong, and {} more contenders' are", first_, wrong_ - 1));
   }
 
  private:
   ReportSink sink_;
-  std::uint64_t wrong_ = 0;
+  std::string first_;        // of those that were wrong
+  std::uint64_t wrong_ = 0;  // contenders, baselines among them
 };
 
 void run_inprocess(const Words& words, const Sweep& sweep) {
