@@ -1,0 +1,155 @@
+// Which strategy auto takes: a cost model, held against cases whose answer is plain.
+#include "allreduce/choice.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace peel::detail {
+namespace {
+
+constexpr std::uint64_t kElements = 1 << 20;
+constexpr LinkFacts kGigabit{.latency_s = 50e-6, .bytes_per_second = 125e6, .copy_bytes_per_second = 8e9};
+
+World world_of(unsigned workers) { return {.rank = 0, .size = workers, .link = kGigabit}; }
+
+ChunkMemory remembered(double union_density, double own_density, std::uint32_t grain = 1) {
+  ChunkMemory memory;
+  memory.steps = 5;
+  memory.grain = grain;
+  memory.items = static_cast<std::uint64_t>(union_density * kElements / grain);
+  memory.own_items = static_cast<std::uint64_t>(own_density * kElements / grain);
+  memory.has_magnitude = 1;
+  return memory;
+}
+
+Strategy chosen(const World& world, const ChunkMemory& memory, ChunkShape shape = {.elements = kElements}) {
+  return choose({}, world, shape, memory).strategy;
+}
+
+TEST(Choice, DenseWhenEverythingIsDense) {
+  for (const unsigned workers : {2u, 4u, 16u, 64u}) {
+    EXPECT_EQ(chosen(world_of(workers), remembered(1.0, 1.0)), Strategy::dense) << workers;
+    EXPECT_EQ(chosen(world_of(workers), remembered(0.98, 0.95)), Strategy::dense) << workers;
+  }
+}
+
+TEST(Choice, NeverDenseWhenMuchIsZero) {
+  for (const unsigned workers : {2u, 4u, 16u, 64u}) {
+    for (const double density : {0.0001, 0.01, 0.1, 0.3}) {
+      EXPECT_NE(chosen(world_of(workers), remembered(density, density / workers)), Strategy::dense) << workers;
+      EXPECT_NE(chosen(world_of(workers), remembered(density, density)), Strategy::dense) << workers;
+    }
+  }
+}
+
+// u > (W-1) n: everybody's items are fewer than the union comes to.
+TEST(Choice, GatherWhileTheUnionIsLargerThanAllItems) {
+  EXPECT_EQ(chosen(world_of(2), remembered(0.02, 0.01)), Strategy::gather);
+  EXPECT_EQ(chosen(world_of(3), remembered(0.03, 0.01)), Strategy::gather);
+  EXPECT_EQ(chosen(world_of(16), remembered(0.01, 0.01)), Strategy::split);
+  EXPECT_EQ(chosen(world_of(64), remembered(0.05, 0.01)), Strategy::split);
+  // With more and more workers of the same gradients it changes once, and for good.
+  bool split = false;
+  for (unsigned workers = 2; workers <= 64; ++workers) {
+    const Strategy strategy = chosen(world_of(workers), remembered(0.03, 0.01));
+    EXPECT_TRUE(strategy == Strategy::split || (strategy == Strategy::gather && !split)) << workers;
+    split |= strategy == Strategy::split;
+  }
+  EXPECT_TRUE(split);
+}
+
+// Its sums are rounded to a shared scale: for those who ask for it, or who have nothing better.
+TEST(Choice, NeverASketchWhereBuffersMove) {
+  for (const unsigned workers : {2u, 4u, 64u}) {
+    for (const double density : {0.00001, 0.001, 0.1, 0.5, 1.0}) {
+      for (const double own : {density, density / workers}) {
+        EXPECT_NE(chosen(world_of(workers), remembered(density, own)), Strategy::sketch);
+      }
+    }
+  }
+}
+
+TEST(Choice, OnlyWhatTheTransportOffers) {
+  World sums = world_of(4);
+  sums.moves_buffers = false;
+  World integers = sums;
+  integers.sums_floats = false;
+  for (const double density : {0.0001, 0.01, 0.3, 1.0}) {
+    for (const ChunkMemory& memory : {remembered(density, density), ChunkMemory{}}) {
+      const Strategy of_sums = chosen(sums, memory);
+      EXPECT_TRUE(of_sums == Strategy::packed || of_sums == Strategy::sketch || of_sums == Strategy::dense);
+      const Strategy of_integers = chosen(integers, memory);
+      EXPECT_TRUE(of_integers == Strategy::packed || of_integers == Strategy::sketch) << name(of_integers);
+      const ChunkShape whole{.elements = kElements, .type = ElementType::int32};
+      EXPECT_NE(chosen(integers, memory, whole), Strategy::split);
+    }
+  }
+  EXPECT_EQ(chosen(integers, remembered(1, 1), {.elements = kElements, .type = ElementType::int32}), Strategy::dense);
+}
+
+TEST(Choice, ASparseGradientIsNeverDense) {
+  for (const double density : {0.01, 1.0}) {
+    EXPECT_NE(chosen(world_of(4), remembered(density, density), {.elements = kElements, .sparse = true}),
+              Strategy::dense);
+  }
+}
+
+TEST(Choice, WithoutKnowledgeItSendsWhatThereIs) {
+  EXPECT_EQ(chosen(world_of(4), {}), Strategy::split);
+  World sums = world_of(4);
+  sums.moves_buffers = false;
+  const Choice choice = choose({}, sums, {.elements = kElements}, {});
+  EXPECT_EQ(choice.strategy, Strategy::packed);
+  EXPECT_EQ(choice.plan.index(), Index::bitmap) << "a filter cannot be sized yet";
+}
+
+TEST(Choice, WhatIsAskedForIsTaken) {
+  for (const Strategy strategy :
+       {Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather}) {
+    for (const ChunkMemory& memory : {remembered(1, 1), remembered(0.001, 0.001), ChunkMemory{}}) {
+      EXPECT_EQ(choose({.strategy = strategy}, world_of(4), {.elements = kElements}, memory).strategy, strategy);
+    }
+  }
+  EXPECT_EQ(chosen(world_of(4), remembered(1, 1), {.elements = kElements, .estimate_bytes = 1000}), Strategy::sketch);
+}
+
+// A plan has room for what may come: it follows the last union and how much unions change.
+TEST(Choice, PlansFollowTheLastUnionWithHeadroom) {
+  ChunkMemory memory = remembered(0.01, 0.01);
+  const StateOptions sketch{.strategy = Strategy::sketch};
+  const std::uint64_t steady = choose(sketch, world_of(4), {.elements = kElements}, memory).plan.expected_items();
+  EXPECT_GT(steady, memory.items);
+  EXPECT_LT(steady, memory.items + memory.items / 10);
+  memory.learn(memory.items * 5 / 4, memory.own_items);
+  const std::uint64_t moved = choose(sketch, world_of(4), {.elements = kElements}, memory).plan.expected_items();
+  EXPECT_GE(moved, memory.items * 5 / 4) << "it changed by a quarter, and may again";
+  for (int step = 0; step < 60; ++step) memory.learn(memory.items, memory.own_items);
+  const std::uint64_t calm = choose(sketch, world_of(4), {.elements = kElements}, memory).plan.expected_items();
+  EXPECT_LT(calm, memory.items + memory.items / 10) << "what was long ago fades";
+}
+
+// The faster the link, the less is gained by coding.
+TEST(Choice, AFastLinkPrefersDense) {
+  World fast = world_of(4);
+  fast.link.bytes_per_second = 100e9;
+  fast.link.latency_s = 1e-6;
+  EXPECT_EQ(chosen(fast, remembered(0.5, 0.4)), Strategy::dense);
+  EXPECT_NE(chosen(world_of(4), remembered(0.5, 0.4)), Strategy::dense);
+}
+
+TEST(ExpectedSeconds, GrowWithTheItems) {
+  for (const Strategy strategy : {Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather}) {
+    double last = 0;
+    for (const double density : {0.0001, 0.001, 0.01, 0.1, 0.5}) {
+      const ChunkMemory memory = remembered(density, density);
+      const Plan plan = plan_for(strategy, {}, world_of(4), {.elements = kElements}, memory);
+      const double seconds = expected_seconds(strategy, plan, world_of(4), memory);
+      EXPECT_GT(seconds, last) << name(strategy);
+      last = seconds;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace peel::detail
