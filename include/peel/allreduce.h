@@ -30,7 +30,8 @@ Report reduce_scatter(Communicator& communicator, Dense x, State& state);
 
 // Reduces several buckets at once: encode, wire and decode of one run beside those of the others. Every worker submits
 // the same buckets in the same order; x, sum and state stay where they are until the future is ready. One thread drives
-// them, so a transport must allow calls from it (MPI_THREAD_MULTIPLE).
+// them, so a transport must allow calls from it (MPI_THREAD_MULTIPLE). Over NCCL buckets take turns, and only the
+// chunks of one run beside each other.
 class AsyncReducer {
  public:
   explicit AsyncReducer(Communicator& communicator);

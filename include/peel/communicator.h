@@ -61,8 +61,12 @@ class Communicator {
   [[nodiscard]] virtual bool offers(Collective::Kind kind, ElementType type) const noexcept = 0;
 
   // A number for an exchange that begins. Workers begin exchanges on one communicator in the same order, so they get
-  // the same number; collectives of different channels may then be under way at once, in any order.
+  // the same number; collectives of different channels may then be under way at once, in any order (interleaves()).
   virtual std::uint32_t open_channel() = 0;
+
+  // Whether collectives of several channels may begin in an order that differs between workers, as it does when several
+  // exchanges move on as they can. Where not (NCCL), exchanges take turns.
+  [[nodiscard]] virtual bool interleaves() const noexcept { return true; }
 
   // Begins a collective. `what` stays where it is until the operation is complete. Operations end when nothing moved
   // for `timeout`.

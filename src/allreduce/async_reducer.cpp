@@ -70,7 +70,8 @@ class AsyncReducer::Impl {
   bool admit() {
     std::unique_lock lock(mutex_);
     if (active_.empty()) changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
-    while (!waiting_.empty() && active_.size() < kBucketsInFlight && !uses(waiting_.front()->state)) {
+    const std::size_t room = communicator_.interleaves() ? kBucketsInFlight : 1;
+    while (!waiting_.empty() && active_.size() < room && !uses(waiting_.front()->state)) {
       active_.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
       lock.unlock();

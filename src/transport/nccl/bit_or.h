@@ -1,0 +1,31 @@
+// OR, which NCCL does not have. A piece is cut into a slice for each worker; everybody sends everybody their slice, ORs
+// what came for the own one, and the slices are gathered: 2 (W - 1) / W of the piece leave each worker, as in a ring.
+//
+// A short piece goes whole to everybody instead, which is one call of NCCL and not two.
+#pragma once
+
+#include "transport/nccl/job.h"
+
+namespace peel::detail {
+
+class BitOr final : public Job {
+ public:
+  BitOr(Collective& what, const Place& place);
+
+  [[nodiscard]] Next next() const noexcept override { return begun < pieces_ ? Next::piece : Next::nothing; }
+  std::size_t load(const Slot& slot, std::size_t piece) override;
+  bool issue(const Slot& slot, std::size_t piece, unsigned stage) override;
+  [[nodiscard]] std::size_t result_bytes(std::size_t piece) const noexcept override { return part(piece).size(); }
+  void finish(const Slot& slot, std::size_t piece) override;
+
+ private:
+  [[nodiscard]] std::span<std::byte> part(std::size_t piece) const noexcept;
+  void gather(const std::byte* own, const Slot& slot, std::size_t bytes);
+  void exchange_slices(const Slot& slot, std::size_t slice);
+
+  std::span<std::byte> data_;
+  std::size_t piece_bytes_;
+  std::size_t pieces_;
+};
+
+}  // namespace peel::detail

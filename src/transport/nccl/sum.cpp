@@ -1,0 +1,82 @@
+#include "transport/nccl/sum.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/nccl/calls.h"
+
+namespace peel::detail {
+namespace {
+
+// NCCL has no 16-bit integers: they travel as 32-bit ones, and lose again what the sum carried into the upper half.
+ncclDataType_t wire_type(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+      return ncclFloat32;
+    case ElementType::float64:
+      return ncclFloat64;
+    case ElementType::float16:
+      return ncclFloat16;
+    case ElementType::bfloat16:
+      return ncclBfloat16;
+    case ElementType::int8:
+      return ncclInt8;
+    case ElementType::int64:
+      return ncclInt64;
+    default:
+      return ncclInt32;
+  }
+}
+
+std::size_t wire_bytes(ElementType type) { return type == ElementType::int16 ? sizeof(std::int32_t) : size_of(type); }
+
+template <typename To, typename From>
+void convert(std::byte* to, const std::byte* from, std::size_t count) {
+  To* const __restrict x = reinterpret_cast<To*>(to);
+  const From* const __restrict y = reinterpret_cast<const From*>(from);
+  for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<To>(y[i]);
+}
+
+}  // namespace
+
+Sum::Sum(Collective& what, const Place& place)
+    : Job(place),
+      data_(what.data),
+      type_(what.type),
+      piece_bytes_(kSlotBytes / wire_bytes(what.type) * size_of(what.type)),
+      pieces_((what.data.size() + piece_bytes_ - 1) / piece_bytes_) {}
+
+std::span<std::byte> Sum::part(std::size_t piece) const noexcept {
+  const std::size_t begin = piece * piece_bytes_;
+  return data_.subspan(begin, std::min(piece_bytes_, data_.size() - begin));
+}
+
+std::size_t Sum::load(const Slot& slot, std::size_t piece) {
+  const std::span<const std::byte> mine = part(piece);
+  if (widened()) {
+    convert<std::int32_t, std::int16_t>(slot.host.near, mine.data(), count(piece));
+  } else {
+    std::memcpy(slot.host.near, mine.data(), mine.size());
+  }
+  return result_bytes(piece);
+}
+
+bool Sum::issue(const Slot& slot, std::size_t piece, unsigned /*stage*/) {
+  check(ncclAllReduce(slot.device.near, slot.device.far, count(piece), wire_type(type_), ncclSum, place().comm,
+                      place().stream),
+        "ncclAllReduce", place().comm);
+  return true;
+}
+
+std::size_t Sum::result_bytes(std::size_t piece) const noexcept { return count(piece) * wire_bytes(type_); }
+
+void Sum::finish(const Slot& slot, std::size_t piece) {
+  const std::span<std::byte> mine = part(piece);
+  if (widened()) {
+    convert<std::int16_t, std::int32_t>(mine.data(), slot.host.far, count(piece));
+  } else {
+    std::memcpy(mine.data(), slot.host.far, mine.size());
+  }
+}
+
+}  // namespace peel::detail

@@ -1,0 +1,423 @@
+// nccl_program [WORKERS]: all collectives over NCCL and all-reduces by every strategy, with sums known exactly. Needs a
+// GPU; says so where there is none. `make test-gpu` runs it.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <span>
+
+#include "codec/values.h"
+#include "nccl_world.h"
+#include "peel/allreduce.h"
+
+namespace peel::testing {
+namespace {
+
+using Kind = Collective::Kind;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kTimeout = std::chrono::seconds(20);
+
+std::atomic<unsigned> checks = 0;
+std::atomic<unsigned> failures = 0;
+
+void expect(bool good, const Communicator& communicator, const std::string& what) {
+  ++checks;
+  if (good) return;
+  ++failures;
+  std::fprintf(stderr, "wrong on worker %u of %u: %s\n", communicator.rank(), communicator.size(), what.c_str());
+}
+
+// The same on every machine.
+std::uint64_t mix(std::uint64_t i, std::uint64_t seed) {
+  std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15 + seed * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+// Integers take any value, so that sums wrap; floats are small whole numbers, whose sums no order of additions changes.
+template <typename T>
+T value(std::uint64_t i, unsigned worker) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(mix(i, worker));
+  } else {
+    return detail::narrow<T>(static_cast<double>(mix(i, worker) % 15) - 7);
+  }
+}
+
+template <typename T>
+T sum_of_values(std::uint64_t i, unsigned workers) {
+  if constexpr (std::is_integral_v<T>) {
+    std::uint64_t sum = 0;
+    for (unsigned w = 0; w < workers; ++w) sum += mix(i, w);
+    return static_cast<T>(sum);
+  } else {
+    double sum = 0;
+    for (unsigned w = 0; w < workers; ++w) sum += detail::widen(value<T>(i, w));
+    return detail::narrow<T>(sum);
+  }
+}
+
+template <typename T>
+bool same(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+// One channel and the numbers of its collectives.
+class Channel {
+ public:
+  explicit Channel(Communicator& communicator) : communicator_(communicator), channel_(communicator.open_channel()) {}
+  std::unique_ptr<Operation> start(Collective& what, milliseconds timeout = kTimeout) {
+    what.sequence = sequence_++;
+    return communicator_.start(what, channel_, timeout);
+  }
+  void perform(Collective& what, milliseconds timeout = kTimeout) {
+    const std::unique_ptr<Operation> operation = start(what, timeout);
+    while (!operation->test()) communicator_.relax();
+  }
+
+ private:
+  Communicator& communicator_;
+  std::uint32_t channel_;
+  std::uint32_t sequence_ = 0;
+};
+
+// ---- the collectives
+
+// Lengths around nothing, an odd one, and several pieces.
+constexpr std::array<std::size_t, 5> kLengths = {0, 1, 7, 4099, (std::size_t{9} << 20) / 4 + 3};
+
+template <typename T>
+void check_sum(Communicator& communicator, ElementType type) {
+  Channel channel(communicator);
+  for (const std::size_t length : kLengths) {
+    std::vector<T> x(length);
+    for (std::size_t i = 0; i < length; ++i) x[i] = value<T>(i, communicator.rank());
+    Collective what{.kind = Kind::sum, .type = type, .data = std::as_writable_bytes(std::span(x))};
+    channel.perform(what);
+    bool good = true;
+    for (std::size_t i = 0; i < length; ++i) good &= same(x[i], sum_of_values<T>(i, communicator.size()));
+    expect(good, communicator, "sum of " + std::to_string(length) + " " + std::string(name(type)));
+  }
+}
+
+void check_sums(Communicator& communicator) {
+  check_sum<float>(communicator, ElementType::float32);
+  check_sum<double>(communicator, ElementType::float64);
+  check_sum<float16>(communicator, ElementType::float16);
+  check_sum<bfloat16>(communicator, ElementType::bfloat16);
+  check_sum<std::int8_t>(communicator, ElementType::int8);
+  check_sum<std::int16_t>(communicator, ElementType::int16);
+  check_sum<std::int32_t>(communicator, ElementType::int32);
+  check_sum<std::int64_t>(communicator, ElementType::int64);
+}
+
+std::uint64_t word(std::size_t i, unsigned worker) { return mix(i, worker) & mix(i, worker + 1000); }
+
+void check_or(Communicator& communicator) {
+  Channel channel(communicator);
+  for (const std::size_t length : {0, 1, 8, 513, 1023, 1025, 5001, (13 << 20) / 8 + 5}) {
+    std::vector<std::uint64_t> x(length);
+    for (std::size_t i = 0; i < length; ++i) x[i] = word(i, communicator.rank());
+    Collective what{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(x))};
+    channel.perform(what);
+    bool good = true;
+    for (std::size_t i = 0; i < length; ++i) {
+      std::uint64_t sum = 0;
+      for (unsigned w = 0; w < communicator.size(); ++w) sum |= word(i, w);
+      good &= x[i] == sum;
+    }
+    expect(good, communicator, "OR of " + std::to_string(length) + " words");
+  }
+}
+
+// What `from` sends to `to`; nothing for some pairs, several rounds for others.
+std::vector<std::byte> letter(unsigned from, unsigned to, unsigned trial) {
+  const std::array<std::size_t, 6> lengths = {0, 1, 100, 65'537, 3'000'001, 11'000'003};
+  std::vector<std::byte> bytes(lengths[mix(from * 64 + to, trial) % (trial == 0 ? 4 : lengths.size())]);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + from * 7 + to + trial);
+  return bytes;
+}
+
+bool same_bytes(const Buffer<std::byte>& a, const std::vector<std::byte>& b) {
+  return a.size() == b.size() && std::equal(b.begin(), b.end(), a.data());
+}
+
+void check_all_to_all(Communicator& communicator) {
+  Channel channel(communicator);
+  Collective what{.kind = Kind::all_to_all};
+  for (unsigned trial = 0; trial < 5; ++trial) {
+    std::vector<std::vector<std::byte>> letters;
+    for (unsigned w = 0; w < communicator.size(); ++w) letters.push_back(letter(communicator.rank(), w, trial));
+    what.send.assign(letters.begin(), letters.end());
+    channel.perform(what);
+    bool good = what.received.size() == communicator.size();
+    for (unsigned w = 0; good && w < communicator.size(); ++w) {
+      good = w == communicator.rank() || same_bytes(what.received[w], letter(w, communicator.rank(), trial));
+    }
+    expect(good, communicator, "all-to-all " + std::to_string(trial));
+  }
+}
+
+void check_all_gather(Communicator& communicator) {
+  Channel channel(communicator);
+  Collective what{.kind = Kind::all_gather};
+  for (unsigned trial = 0; trial < 5; ++trial) {
+    const std::vector<std::byte> mine = letter(communicator.rank(), 63, trial);
+    what.send.assign(1, mine);
+    channel.perform(what);
+    bool good = what.received.size() == communicator.size();
+    for (unsigned w = 0; good && w < communicator.size(); ++w) {
+      good = w == communicator.rank() || same_bytes(what.received[w], letter(w, 63, trial));
+    }
+    expect(good, communicator, "all-gather " + std::to_string(trial));
+  }
+}
+
+// Of every kind one, tested from the last to the first: the order of tests must not matter.
+void check_several_at_once(Communicator& communicator) {
+  Channel channel(communicator);
+  const unsigned rank = communicator.rank();
+  std::vector<float> x(2'000'003);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = value<float>(i, rank);
+  std::vector<std::uint64_t> words(1'000'001);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = word(i, rank);
+  const std::vector<std::byte> mine = letter(rank, 63, 3);
+  Collective sum{.kind = Kind::sum, .type = ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
+  Collective gather{.kind = Kind::all_gather, .send = {mine}};
+  Collective bit_or{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(words))};
+  std::vector<std::unique_ptr<Operation>> operations;
+  for (Collective* what : {&gather, &sum, &bit_or}) operations.push_back(channel.start(*what));
+  while (!operations.empty()) {
+    if (!operations.back()->test()) {
+      communicator.relax();
+    } else {
+      operations.pop_back();
+    }
+  }
+  bool good = true;
+  for (std::size_t i = 0; i < x.size(); ++i) good &= x[i] == sum_of_values<float>(i, communicator.size());
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::uint64_t all = 0;
+    for (unsigned w = 0; w < communicator.size(); ++w) all |= word(i, w);
+    good &= words[i] == all;
+  }
+  for (unsigned w = 0; w < communicator.size(); ++w) {
+    good &= w == rank || same_bytes(gather.received[w], letter(w, 63, 3));
+  }
+  expect(good, communicator, "several collectives at once");
+}
+
+// ---- all-reduces
+
+constexpr std::size_t kElements = (std::size_t{3} << 20) + 5;
+
+// One element in 60 on each worker, and another one in each step.
+template <typename T>
+T sparse_value(std::uint64_t i, unsigned worker, unsigned step) {
+  if (mix(i, 77 + worker + 100 * step) % 60 != 0) return T{};
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::int64_t>(mix(i, worker) % 2001) - 1000);
+  } else {
+    return value<T>(i, worker);
+  }
+}
+
+template <typename T>
+double expected_at(std::uint64_t i, unsigned workers, unsigned step) {
+  double sum = 0;
+  for (unsigned w = 0; w < workers; ++w) sum += detail::widen(sparse_value<T>(i, w, step));
+  return sum;
+}
+
+template <typename T>
+std::vector<T> gradient(std::size_t elements, unsigned worker, unsigned step) {
+  std::vector<T> x(elements);
+  for (std::size_t i = 0; i < elements; ++i) x[i] = sparse_value<T>(i, worker, step);
+  return x;
+}
+
+template <typename T>
+bool is_sum(std::span<const T> x, std::size_t begin, unsigned workers, unsigned step) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (detail::widen(x[i]) != expected_at<T>(begin + i, workers, step)) return false;
+  }
+  return true;
+}
+
+template <typename T>
+void check_strategy(Communicator& communicator, Strategy strategy, const char* type) {
+  State state({.strategy = strategy, .chunk_bytes = std::uint64_t{4} << 20, .timeout = kTimeout});
+  for (unsigned step = 0; step < 3; ++step) {
+    std::vector<T> x = gradient<T>(kElements, communicator.rank(), step);
+    const Report report = allreduce(communicator, x, state);
+    const bool good = report.lost == 0 && is_sum<T>(x, 0, communicator.size(), step);
+    expect(good, communicator, "all-reduce of " + std::string(type) + " by " + std::string(name(strategy)));
+  }
+}
+
+void check_strategies(Communicator& communicator) {
+  for (const Strategy strategy :
+       {Strategy::automatic, Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather}) {
+    check_strategy<float>(communicator, strategy, "float32");
+    check_strategy<std::int32_t>(communicator, strategy, "int32");
+    check_strategy<std::int16_t>(communicator, strategy, "int16");
+    check_strategy<bfloat16>(communicator, strategy, "bfloat16");
+  }
+}
+
+void check_reduce_scatter(Communicator& communicator) {
+  State state({.timeout = kTimeout});
+  std::vector<float> x = gradient<float>(kElements, communicator.rank(), 0);
+  (void)reduce_scatter(communicator, x, state);
+  const Share share = share_of(x.size(), communicator.size(), communicator.rank());
+  const auto mine = std::span<const float>(x).subspan(share.begin, share.end - share.begin);
+  expect(is_sum<float>(mine, share.begin, communicator.size(), 0), communicator, "reduce-scatter");
+}
+
+// Buckets take turns over NCCL; they must not meet each other.
+void check_async(Communicator& communicator) {
+  constexpr unsigned kBuckets = 6;
+  std::vector<State> states;
+  std::vector<std::vector<float>> buckets;
+  for (unsigned b = 0; b < kBuckets; ++b) {
+    states.emplace_back(StateOptions{.timeout = kTimeout});
+    buckets.push_back(gradient<float>(300'000 + b * 1000, communicator.rank(), b));
+  }
+  AsyncReducer reducer(communicator);
+  std::vector<std::future<Report>> reports;
+  for (unsigned b = 0; b < kBuckets; ++b) reports.push_back(reducer.allreduce(buckets[b], states[b]));
+  for (unsigned b = 0; b < kBuckets; ++b) {
+    (void)reports[b].get();
+    expect(is_sum<float>(buckets[b], 0, communicator.size(), b), communicator, "asynchronous bucket");
+  }
+}
+
+// ---- what goes wrong
+
+template <typename Call>
+ErrorCode code_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::unsupported;  // which nothing here throws
+}
+
+void check_disorder(NcclWorker& worker, Everybody& everybody) {
+  Communicator& communicator = worker.communicator();
+  Channel older(communicator);
+  Channel newer(communicator);
+  std::uint64_t one = 1;
+  Collective what{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(&one, 1))};
+  newer.perform(what);
+  expect(code_of([&] { older.perform(what); }) == ErrorCode::invalid_argument, communicator, "an older channel");
+  expect(code_of([&] { newer.perform(what); }) == ErrorCode::transport, communicator, "a broken communicator");
+  everybody.arrive_and_wait();
+  worker.close();
+}
+
+// The last worker stays away: the others must learn of it within the time-out, with their kernels waiting.
+void check_timeout(NcclWorker& worker, Everybody& everybody) {
+  Communicator& communicator = worker.communicator();
+  Channel channel(communicator);
+  std::vector<float> x(2'000'000, 1.0F);
+  Collective what{.kind = Kind::sum, .type = ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
+  channel.perform(what);
+  if (communicator.rank() + 1 != communicator.size()) {
+    const steady_clock::time_point begin = steady_clock::now();
+    const ErrorCode code = code_of([&] { channel.perform(what, milliseconds(700)); });
+    const bool in_time = steady_clock::now() - begin < std::chrono::seconds(5);
+    expect(code == ErrorCode::timeout && in_time, communicator, "a worker that stays away");
+  }
+  everybody.arrive_and_wait();
+  worker.abort();
+  everybody.arrive_and_wait();
+  worker.drop();
+}
+
+// ---- how fast
+
+double seconds_of(Channel& channel, Collective& what) {
+  std::vector<double> times;
+  for (int repeat = 0; repeat < 9; ++repeat) {
+    std::uint64_t together = 0;
+    Collective meet{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(&together, 1))};
+    channel.perform(meet);
+    const steady_clock::time_point begin = steady_clock::now();
+    channel.perform(what);
+    times.push_back(std::chrono::duration<double>(steady_clock::now() - begin).count());
+  }
+  std::nth_element(times.begin(), times.begin() + 4, times.end());
+  return times[4];
+}
+
+void tell_speed(Communicator& communicator) {
+  Channel channel(communicator);
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{4} << 10, std::size_t{16} << 10, std::size_t{64} << 10,
+                                  std::size_t{1} << 20, std::size_t{64} << 20}) {
+    Buffer<std::byte> data(bytes);
+    data.fill_zero();
+    const unsigned workers = communicator.size();
+    Collective sum{.kind = Kind::sum, .type = ElementType::int32, .data = data};
+    Collective bit_or{.kind = Kind::bit_or, .data = data};
+    Collective gather{.kind = Kind::all_gather, .send = {std::span<const std::byte>(data).first(bytes / workers)}};
+    Collective all_to_all{.kind = Kind::all_to_all};
+    all_to_all.send.assign(workers, std::span<const std::byte>(data).first(bytes / workers));
+    for (Collective* what : {&sum, &bit_or, &all_to_all, &gather}) {
+      const double seconds = seconds_of(channel, *what);
+      if (communicator.rank() != 0) continue;
+      std::printf("%-10s %9zu bytes %10.1f us %7.2f GB/s\n", std::string(name(what->kind)).c_str(), bytes,
+                  seconds * 1e6, static_cast<double>(bytes) / seconds * 1e-9);
+    }
+  }
+}
+
+void check_everything(NcclWorker& worker, Everybody& everybody) {
+  Communicator& communicator = worker.communicator();
+  check_sums(communicator);
+  check_or(communicator);
+  check_all_to_all(communicator);
+  check_all_gather(communicator);
+  check_several_at_once(communicator);
+  check_strategies(communicator);
+  check_reduce_scatter(communicator);
+  check_async(communicator);
+  tell_speed(communicator);
+  everybody.arrive_and_wait();
+  worker.close();
+}
+
+int run(unsigned workers) {
+  int version = 0;
+  require(ncclGetVersion(&version), "ncclGetVersion");
+  std::printf("nccl_program: %u workers on %d GPUs, NCCL %d\n", workers, devices(), version);
+  run_nccl_world(workers, check_everything);
+  run_nccl_world(workers, check_disorder);
+  if (workers > 1) run_nccl_world(workers, check_timeout);
+  std::printf("nccl_program: %u checks, %u wrong\n", checks.load(), failures.load());
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace peel::testing
+
+int main(int count, char** arguments) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what it found so far is to be seen if it is killed
+  peel::testing::share_gpus();
+  const int devices = peel::testing::devices();
+  if (devices == 0) {
+    std::puts("nccl_program: skipped, since there is no GPU here");
+    return 0;
+  }
+  try {
+    const int workers = count > 1 ? std::atoi(arguments[1]) : devices;
+    return peel::testing::run(static_cast<unsigned>(std::max(1, workers)));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "nccl_program: %s\n", error.what());
+    return 1;
+  }
+}
