@@ -55,8 +55,9 @@ double bandwidth(Conversation& conversation, unsigned workers, double latency_s)
     data.resize(bytes);
     std::memset(data.data(), 1, bytes);
     exchange.send.assign(workers, data);
-    const double first = conversation.perform(exchange);  // slower where it touches new memory
-    const double time = std::min(first, conversation.perform(exchange));
+    // The best of three: the first touches new memory, and a process that was not woken in time is no slow link.
+    double time = std::numeric_limits<double>::infinity();
+    for (int repeat = 0; repeat < 3; ++repeat) time = std::min(time, conversation.perform(exchange));
     std::uint64_t long_enough = time > kLongEnough ? 1 : 0;
     Collective vote{.kind = Collective::Kind::bit_or, .data = std::as_writable_bytes(std::span(&long_enough, 1))};
     conversation.perform(vote);
