@@ -196,11 +196,19 @@ class Exchange::Impl {
               : sparse()                     ? cut_sparse(options())
                                              : cut_dense(options(), elements_, type_);
     const bool same = state_.elements == elements_ && state_.type == type_ && state_.workers == world_.size &&
-                      state_.chunks.size() == layout_.chunks.size();
+                      state_.chunks.size() == layout_.chunks.size() && has_given_grain();
     if (!same) forget();
     state_.elements = elements_;
     state_.type = type_;
     state_.workers = world_.size;
+  }
+
+  // A state may have been restored from one with another grain, or with one that was found.
+  [[nodiscard]] bool has_given_grain() const {
+    const std::uint32_t given = options().grain;
+    return given == 0 || std::all_of(state_.chunks.begin(), state_.chunks.end(), [&](const ChunkMemory& memory) {
+             return memory.grain == given && memory.phase == 0;
+           });
   }
 
   void forget() {

@@ -1,5 +1,8 @@
 #include "peel/state.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -34,6 +37,14 @@ static_assert(std::has_unique_object_representations_v<ChunkMemory>);
 
 [[noreturn]] void corrupt() {
   throw Error(ErrorCode::corrupt_message, "These bytes are not a saved state, or are damaged; start with a new one.");
+}
+
+// What an exchange may rely on: sizes are sizes of this array, and no sum of them wraps.
+bool sound(const ChunkMemory& chunk, std::uint64_t elements) {
+  constexpr std::int32_t kLargestExponent = 2000;  // past those of doubles
+  return std::has_single_bit(chunk.grain) && chunk.grain <= 1024 && chunk.phase < chunk.grain &&
+         std::max({chunk.items, chunk.own_items, chunk.items_then}) <= elements && chunk.variation_permille <= 1000 &&
+         chunk.has_magnitude <= 1 && std::abs(std::int64_t{chunk.magnitude}) <= kLargestExponent;
 }
 
 }  // namespace
@@ -79,11 +90,8 @@ void State::restore(std::span<const std::byte> bytes) {
   if (header.type > 7 || header.chunks != body / sizeof(ChunkMemory) || body % sizeof(ChunkMemory) != 0) corrupt();
   std::vector<ChunkMemory> chunks(header.chunks);
   if (body != 0) std::memcpy(chunks.data(), bytes.data() + sizeof(header), body);
-  for (const ChunkMemory& chunk : chunks) {
-    if (chunk.grain == 0 || chunk.grain > 1024 || (chunk.grain & (chunk.grain - 1)) != 0 ||
-        chunk.phase >= chunk.grain || chunk.has_magnitude > 1 || chunk.variation_permille > 1000) {
-      corrupt();
-    }
+  if (!std::all_of(chunks.begin(), chunks.end(), [&](const auto& one) { return sound(one, header.elements); })) {
+    corrupt();
   }
   data_->elements = header.elements;
   data_->step = header.step;

@@ -84,6 +84,20 @@ TEST_P(SavedState, AnotherArrayStartsAnew) {
   }
 }
 
+// A checkpoint of a run with another grain: rows of 64 must not be read as rows of 16.
+TEST(RestoredState, OfAnotherGrainStartsAnew) {
+  SeededDraw random(4);
+  const KnownStep known =
+      KnownStep::draw({.elements = 9000, .pattern = Pattern::rows, .density = 0.05}, kWorkers, random);
+  for (const View view : {View::sparse, View::dense}) {
+    SmallWorld saved(kWorkers, {.strategy = Strategy::split, .grain = 64, .elements = 9000});
+    saved.step(known, kType, view, 1);
+    SmallWorld other(kWorkers, {.strategy = Strategy::split, .grain = 16, .elements = 9000});
+    for (unsigned w = 0; w < kWorkers; ++w) other.states()[w].restore(saved.states()[w].serialise());
+    EXPECT_EQ(other.step(known, kType, view, 2).grain, 16u);
+  }
+}
+
 std::vector<std::byte> some_bytes() {
   SmallWorld world(kWorkers, options_of(Strategy::sketch));
   for (std::uint64_t step = 0; step < 2; ++step) world.step(draw_step(step), kType, View::dense, step);
