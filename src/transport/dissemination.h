@@ -16,7 +16,7 @@ class Dissemination final : public Movement {
   // Whether it is the faster way.
   [[nodiscard]] static bool suits(const Collective& what, unsigned workers) noexcept;
 
-  Dissemination(std::shared_ptr<PointToPoint> link, Collective& what, std::uint32_t channel,
+  Dissemination(std::shared_ptr<PointToPoint> over, Collective& what, std::uint32_t channel,
                 std::chrono::milliseconds timeout);
 
  private:

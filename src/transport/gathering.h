@@ -9,7 +9,7 @@ namespace peel::detail {
 
 class Gathering final : public Movement {
  public:
-  Gathering(std::shared_ptr<PointToPoint> link, Collective& what, std::uint32_t channel,
+  Gathering(std::shared_ptr<PointToPoint> over, Collective& what, std::uint32_t channel,
             std::chrono::milliseconds timeout);
 
  private:

@@ -22,7 +22,7 @@ namespace peel::detail {
 
 class Reduction final : public Movement {
  public:
-  Reduction(std::shared_ptr<PointToPoint> link, Collective& what, std::uint32_t channel,
+  Reduction(std::shared_ptr<PointToPoint> over, Collective& what, std::uint32_t channel,
             std::chrono::milliseconds timeout);
 
  private:

@@ -105,7 +105,7 @@ std::size_t Scatter::copied() const noexcept {
 }
 
 Block Broadcast::segment(std::size_t round, unsigned peer) {
-  const Block block = blocks_[round - first_];
+  Block block = blocks_[round - first_];
   const unsigned last = (link().rank() + link().size() - 1) % link().size();
   if (peer == last) {
     blocks_.pop_front();

@@ -8,6 +8,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <functional>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -216,7 +218,7 @@ void Mpi::give_up() noexcept {
     }
     if (finished != 0) continue;
     MPI_Request_free(&requests_[i]);
-    (void)new Ticket(tickets_[i]);
+    (void)new (std::nothrow) Ticket(tickets_[i]);
   }
 }
 
