@@ -94,7 +94,7 @@ ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel
       break;
     case ParcelHeader::Kind::bitmap:
       if (header.index_words != count) corrupt();
-      std::memcpy(words.data(), body, index_bytes);
+      if (index_bytes != 0) std::memcpy(words.data(), body, index_bytes);
       if (count != 0 && (words[count - 1] & ~tail) != 0) corrupt();
       break;
     case ParcelHeader::Kind::list:
