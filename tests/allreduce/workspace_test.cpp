@@ -11,14 +11,13 @@
 #include "allreduce/round_table.h"
 #include "allreduce/workers.h"
 #include "draw.h"
-#include "scale.h"
 
 namespace peel::testing {
 namespace {
 
 // A smaller array than users have, cut into as many chunks as one of 2^23 floats: the same part of it is under way.
 double workspace_of(Strategy strategy, unsigned permille, unsigned workers) {
-  const std::uint64_t elements = scaled(1 << 21, 1 << 19);
+  constexpr std::uint64_t elements = 1 << 21;  // below that, what every chunk holds whatever its length shows
   const std::size_t chunks = detail::cut_dense({}, 1 << 23, ElementType::float32).chunks.size();
   const std::uint64_t bytes = elements * sizeof(float);
   SeededDraw random(3);
