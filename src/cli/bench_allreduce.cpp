@@ -15,6 +15,7 @@
 #include "cli/contest.h"
 #include "cli/contest_report.h"
 #include "cli/mpi_workers.h"
+#include "cli/nccl_workers.h"
 #include "cli/numbers.h"
 #include "cli/report_sink.h"
 #include "cli/sweep.h"
@@ -205,6 +206,21 @@ void run_inprocess(const Words& words, const Sweep& sweep) {
   results.finish();
 }
 
+void run_nccl(const Words& words, const Sweep& sweep) {
+  Results results(words.json);
+  const std::vector<std::uint32_t> counts = sweep.workers.empty() ? std::vector{kWorkers} : sweep.workers;
+  for (const std::uint32_t count : counts) {
+    NcclWorkers workers(count);
+    for (const Case& one : cases_of(sweep, count)) {
+      const Gradients gradients(one.pattern, one.gradients);
+      const ContestOptions options = options_for(one, gradients, sweep.options);
+      const ThreadContest contest = hold_on_threads(workers.communicators(), gradients, options);
+      results.add({"nccl", one.pattern, &gradients, one.gradients, &options, contest.link}, contest.standings);
+    }
+  }
+  results.finish();
+}
+
 void check_workers(const Sweep& sweep, unsigned processes) {
   if (sweep.workers.empty() || (sweep.workers.size() == 1 && sweep.workers[0] == processes)) return;
   throw Failure(
@@ -237,7 +253,7 @@ void run(const Words& words) {
   const Sweep sweep = parse(words);
   if (words.transport == "inprocess") return run_inprocess(words, sweep);
   if (words.transport == "mpi") return run_mpi(words, sweep);
-  throw Failure("the transport nccl comes with GPU builds, and this is none; use --transport inprocess or mpi");
+  run_nccl(words, sweep);
 }
 
 void add_gradient_options(CLI::App& app, Words& words) {

@@ -23,8 +23,12 @@ std::vector<Baseline> baselines_over(Communicator& communicator, View view) {
 }  // namespace
 
 ThreadContest hold_on_threads(const Gradients& gradients, const ContestOptions& options) {
+  return hold_on_threads(make_inprocess(gradients.workers()), gradients, options);
+}
+
+ThreadContest hold_on_threads(std::vector<std::unique_ptr<Communicator>> communicators, const Gradients& gradients,
+                              const ContestOptions& options) {
   const KnownSum known = known_sum(gradients, options);
-  std::vector<std::unique_ptr<Communicator>> communicators = make_inprocess(gradients.workers());
   ThreadContest contest;
   std::mutex mutex;
   std::exception_ptr error;
