@@ -150,11 +150,11 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
     if (!possible(strategy, world, shape)) continue;
     // Sums of fixed cells are rounded to a shared scale: not what somebody gets who did not ask for it.
     if (strategy == Strategy::sketch && world.moves_buffers) continue;
-    Choice choice = with(strategy);
+    const Choice choice = with(strategy);
     const double seconds =
         expected_seconds(strategy, choice.plan, world, memory) * (strategy == Strategy::dense ? kDenseMargin : 1);
     if (!best || seconds < least) {
-      best = std::move(choice);
+      best = choice;
       least = seconds;
     }
   }

@@ -167,8 +167,14 @@ std::string to_prometheus(const Report& last, const Totals& totals, std::string_
   std::string text;
   for (const Metric& metric : metrics) {
     const std::string full = "peel_" + std::string(metric.name);
-    text += "# HELP " + full + " " + std::string(metric.help) + "\n# TYPE " + full + " " + std::string(metric.kind) +
-            "\n" + full + "{state=\"" + escaped(label) + "\"} " + number(metric.value) + "\n";
+    text.append("# HELP ").append(full).append(" ").append(metric.help).append("\n");
+    text.append("# TYPE ").append(full).append(" ").append(metric.kind).append("\n");
+    text.append(full)
+        .append("{state=\"")
+        .append(escaped(label))
+        .append("\"} ")
+        .append(number(metric.value))
+        .append("\n");
   }
   return text;
 }
