@@ -39,8 +39,8 @@ void settle(ncclComm_t comm, const char* call) {
   }
 }
 
-// Before CUDA starts: workers may share a GPU, and then each needs a queue of its own, since their kernels wait for
-// each other.
+// Before CUDA starts: workers may share a GPU, and streams that share one of its queues could hold up each other's
+// kernels, which wait for each other. So there are as many queues as can be, as a precaution.
 int gpus() {
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

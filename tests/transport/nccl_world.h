@@ -39,8 +39,8 @@ inline void settle(ncclComm_t comm, const char* call) {
   }
 }
 
-// To be called before anything of CUDA. Streams that share a queue of the GPU would hold up each other's kernels, which
-// wait for each other: so there are as many queues as can be.
+// To be called before anything of CUDA. Streams that share a queue of the GPU could hold up each other's kernels, which
+// wait for each other: so there are as many queues as can be, as a precaution.
 inline void share_gpus() {
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -16,9 +16,10 @@
 namespace peel::detail {
 
 // Of each of a slot's four sides. A piece is large enough for NCCL to reach its bandwidth, and small enough that the
-// host copies one while the GPU works on others. All that happens to pieces is on one stream: streams of their own for
-// the two directions were slower on an H200 (a SUM in a world of one with NCCL 2.28.3: 21 to 27 us for 64 bytes instead
-// of 13, 13.3 to 15.7 ms for 64 MiB instead of 12.4).
+// host copies one while the GPU works on others. All that happens to pieces is on one stream. Streams of their own for
+// the two directions gained nothing on an H200 (a SUM in a world of one, NCCL 2.28.3, two runs of each: 21 and 27 us
+// for 64 bytes instead of 13 and 16, 13.3 and 15.7 ms for 64 MiB instead of 11.7 and 12.4; four workers: no
+// difference).
 inline constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kSlots = 4;
 
