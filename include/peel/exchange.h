@@ -56,6 +56,7 @@ class Exchange {
   void complete(Collective& done);
 
   [[nodiscard]] bool finished() const noexcept;
+  [[nodiscard]] bool moving() const noexcept;  // data is under way: after an error x may be partly summed
   [[nodiscard]] const Report& report() const noexcept;
 
  private:

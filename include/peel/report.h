@@ -16,7 +16,8 @@ std::string_view name(Strategy) noexcept;
 // What kind of sum it is. A report never just says lossless.
 enum class Exactness : std::uint8_t {
   as_dense,      // added in the element type, in some order: as exact as a dense sum
-  rounded_once,  // added in rank order in a wider type and rounded once: the same bits in every run
+  rounded_once,  // added in rank order in a wider type and rounded once: the same bits in every run, but for signs of
+                 // zeros
   fixed_point,   // no farther than `error_bound` from the true sum, before rounding to the type
   estimated,     // some items were estimated, because that was asked for
 };
@@ -33,7 +34,7 @@ struct Report {
   double error_bound = 0;                     // fixed_point: of any element
   std::int32_t scale = 0;                     // fixed_point: the smallest of all chunks
 
-  std::uint64_t bytes_sent = 0;      // by this worker
+  std::uint64_t bytes_sent = 0;      // by this worker, where sums and ORs cost what a ring does
   std::uint64_t dense_bytes = 0;     // what a dense ring would have it send
   std::uint64_t items = 0;           // in the union
   std::uint64_t union_elements = 0;  // items * grain, summed over chunks

@@ -27,7 +27,7 @@ struct StateOptions {
   CellType cells = CellType::automatic;  // sketch: fixed32 (fixed64 for 8-byte elements); packed: native
   std::uint64_t estimate_bytes = 0;      // estimate mode: one sketch of this payload, no repair. 0: lossless
   std::uint64_t seed = 0x5EED;
-  std::optional<LinkFacts> link = {};  // none: measured once per communicator
+  std::optional<LinkFacts> link = {};  // none: measured once per communicator. On all workers or on none
   std::uint64_t chunk_bytes = 0;       // 0: chosen. Tests make it small
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   Execution execution = {};                        // its workspace is not used

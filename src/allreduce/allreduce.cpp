@@ -1,5 +1,6 @@
 #include "peel/allreduce.h"
 
+#include <string>
 #include <utility>
 
 #include "allreduce/drive.h"
@@ -24,6 +25,15 @@ World world_of(Communicator& communicator, const StateOptions& options, ElementT
 }
 
 bool Drive::advance() {
+  try {
+    return step();
+  } catch (const Error& error) {
+    if (!exchange_.moving()) throw;  // nothing was written yet
+    throw Error(error.code(), std::string(error.what()) + " The array may be partly summed.");
+  }
+}
+
+bool Drive::step() {
   bool moved = false;
   if (Collective* ask = exchange_.next()) {
     running_.push_back({ask, communicator_.start(*ask, channel_, timeout_)});

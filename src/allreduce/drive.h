@@ -17,9 +17,11 @@ class Drive {
       : communicator_(communicator), exchange_(exchange), channel_(channel), timeout_(timeout) {}
 
   [[nodiscard]] bool finished() const { return exchange_.finished(); }
-  bool advance();  // false: nothing moved, and somebody else must
+  bool advance();  // false: nothing moved, and somebody else must. Errors say whether x is unchanged
 
  private:
+  bool step();
+
   struct Running {
     Collective* what;
     std::unique_ptr<Operation> operation;

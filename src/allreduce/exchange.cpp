@@ -35,8 +35,10 @@ bool disabled() {
 }
 
 // What is wrong with the arguments, or nothing.
-std::string refusal(const StateData& state, const World& world, ElementType type, Outcome outcome, bool sparse) {
+std::string refusal(const StateData& state, const World& world, ElementType type, std::uint64_t elements,
+                    Outcome outcome, bool sparse) {
   const StateOptions& o = state.options;
+  if (elements > std::uint64_t{1} << 43) return "an array has at most 2^43 elements; split it.";
   if (state.busy) return "its state is in use by another exchange; give each bucket a state of its own.";
   if (o.grain > 1024 || (o.grain != 0 && !std::has_single_bit(o.grain))) {
     return "the grain must be 0 (found by itself) or a power of two from 1 to 1024.";
@@ -72,7 +74,7 @@ std::string refusal(const StateData& state, const World& world, Dense x, Outcome
   if (reinterpret_cast<std::uintptr_t>(x.data) % size_of(x.type) != 0) {
     return "its array is not aligned to the element size; copy it to aligned memory.";
   }
-  return refusal(state, world, x.type, outcome, /*sparse=*/false);
+  return refusal(state, world, x.type, x.size, outcome, /*sparse=*/false);
 }
 
 std::string refusal(const StateData& state, const World& world, ConstSparse x) {
@@ -93,7 +95,7 @@ std::string refusal(const StateData& state, const World& world, ConstSparse x) {
     if (item >= end) return "item " + std::to_string(item) + " is past the end of the array.";
     next = item + 1;
   }
-  return refusal(state, world, x.type, Outcome::everywhere, /*sparse=*/true);
+  return refusal(state, world, x.type, o.elements, Outcome::everywhere, /*sparse=*/true);
 }
 
 // One chunk under way.
@@ -112,7 +114,7 @@ class Exchange::Impl {
  public:
   Impl(State& state, const World& world, Dense x, Outcome outcome)
       : state_(state.data()), world_(world), outcome_(outcome), dense_(x), type_(x.type), elements_(x.size) {
-    open(refusal(state_, world_, x, outcome));
+    open_or_release(refusal(state_, world_, x, outcome));
   }
   Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
       : state_(state.data()),
@@ -121,7 +123,7 @@ class Exchange::Impl {
         sum_(&sum),
         type_(x.type),
         elements_(state.options().elements) {
-    open(refusal(state_, world_, x));
+    open_or_release(refusal(state_, world_, x));
   }
   ~Impl() {
     if (holds_state_) state_.busy = false;
@@ -160,6 +162,7 @@ class Exchange::Impl {
   }
 
   [[nodiscard]] bool finished() const noexcept { return finished_; }
+  [[nodiscard]] bool moving() const noexcept { return phase_ == Phase::running && !finished_; }
   [[nodiscard]] const Report& report() const noexcept { return report_; }
 
  private:
@@ -167,6 +170,16 @@ class Exchange::Impl {
 
   [[nodiscard]] bool sparse() const { return sum_ != nullptr; }
   [[nodiscard]] const StateOptions& options() const { return state_.options; }
+
+  // A constructor that throws has no destructor to give the state back.
+  void open_or_release(const std::string& refused) {
+    try {
+      open(refused);
+    } catch (...) {
+      if (holds_state_) state_.busy = false;
+      throw;
+    }
+  }
 
   void open(const std::string& refused) {
     start_ = std::chrono::steady_clock::now();
@@ -307,6 +320,7 @@ class Exchange::Impl {
     admitted_ = 0;
     free_slots_.clear();
     plan_chunks();
+    if (terms_.refused()) throw Error(ErrorCode::invalid_argument, own_refusal());
   }
 
   void prepare_explanation() {
@@ -547,6 +561,7 @@ Exchange::~Exchange() = default;
 Collective* Exchange::next() { return impl_->next(); }
 void Exchange::complete(Collective& done) { impl_->complete(done); }
 bool Exchange::finished() const noexcept { return impl_->finished(); }
+bool Exchange::moving() const noexcept { return impl_->moving(); }
 const Report& Exchange::report() const noexcept { return impl_->report(); }
 
 }  // namespace peel

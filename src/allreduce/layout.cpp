@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint64_t kSmallest = std::uint64_t{1} << 20;  // bytes
 constexpr std::uint64_t kMost = 32;
-constexpr std::uint64_t kUnit = 1024;  // elements: the longest grain
+constexpr std::uint64_t kLargest = std::uint64_t{1} << 46;  // bytes: as large as an array may be
+constexpr std::uint64_t kUnit = 1024;                       // elements: the longest grain
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -30,7 +31,7 @@ Layout cut(std::uint64_t elements, std::uint64_t length) {
 // Elements of a chunk of `bytes`, or of the default size for an array of `elements`.
 std::uint64_t chunk_length(const StateOptions& options, std::uint64_t elements, std::size_t element_bytes) {
   const std::uint64_t bytes = options.chunk_bytes != 0
-                                  ? options.chunk_bytes
+                                  ? std::min(options.chunk_bytes, kLargest)
                                   : std::max(kSmallest, elements / kMost * element_bytes + element_bytes);
   return round_up(std::max<std::uint64_t>(1, bytes / element_bytes), kUnit);
 }
@@ -47,7 +48,7 @@ Layout cut_sparse(const StateOptions& options) {
   const std::uint64_t items = (options.elements + options.grain - 1) / options.grain;
   const std::uint64_t length = std::max(options.chunk_bytes != 0 ? options.chunk_bytes : std::uint64_t{1} << 16,
                                         (items + kMostSparse - 1) / kMostSparse);
-  return cut(options.elements, round_up(length, kUnit) * options.grain);
+  return cut(options.elements, round_up(std::min(length, std::max<std::uint64_t>(items, 1)), kUnit) * options.grain);
 }
 
 Layout cut_shares(const StateOptions& options, std::uint64_t elements, ElementType type, unsigned workers) {

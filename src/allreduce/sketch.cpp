@@ -170,8 +170,9 @@ class SketchCourse : public Course {
     if (!chunk.world.sums_floats) refuse_not_finite(chunk);
     ++chunk.report.not_finite;
     chunk.log("A worker has NaN or infinity; the chunk is exchanged as packed.");
-    chunk.choice = {Strategy::packed,
-                    plan_for(Strategy::packed, chunk.options, chunk.world, chunk.shape, chunk.memory)};
+    StateOptions plain = chunk.options;
+    plain.index = Index::bitmap;  // its size depends on nothing that was not agreed
+    chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.memory)};
     packed_ = make_packed();
     stage_ = Stage::replaced;
     packed_->step(chunk, asks);

@@ -59,7 +59,7 @@ void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, st
   sum_->values.assign(values.begin(), values.end());
 }
 
-// Elements outside the union are zero already, here as on every worker: only those inside change.
+// Elements outside the union are zero already (a -0.0 keeps its sign): only those inside change.
 void ChunkView::patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const {
   constexpr std::size_t kTileWords = 64;
   std::array<std::uint32_t, kTileWords * 64 + 64> positions;

@@ -6,7 +6,7 @@ namespace peel::detail {
 namespace {
 
 // How far a worker runs ahead of what it has received: some milliseconds of a 1 gbit link, which is how late a process
-// may be woken. At 180 KiB an all-to-all of 4 MiB took 25% longer than at 512 KiB or 1 MiB.
+// may be woken.
 constexpr std::size_t kAhead = std::size_t{1} << 20;
 // Where a worker receives nothing it could run ahead without end; this many segments at most wait to leave.
 constexpr std::size_t kUnderWay = 64;

@@ -2,8 +2,7 @@
 //
 // Words: a round is one segment for every other worker; in step s of a round everybody sends to the worker s further
 // and receives from the worker s before. So every link carries one stream each way at any time. Sending to all at once
-// instead took 10 to 40% longer on links of 1 gbit (four hosts, 4 MiB for each): some receivers are then sent to by
-// three and others by none.
+// leaves some receivers with three senders and others with none.
 //
 // Nobody waits at the end of a step. Rather, a worker sends ahead of what it has received by kAhead bytes at most,
 // which keeps all of them in step without a message of its own, and queues in the network short.

@@ -196,13 +196,15 @@ void Mpi::finish(std::size_t index, const MPI_Status& status) {
 void Mpi::relax() {
   constexpr unsigned kYields = 64;
   constexpr std::chrono::microseconds kNap{50};
+  unsigned idle = 0;
   {
     const std::lock_guard lock(mutex_);
     idle_ = moved_ ? 0 : idle_ + 1;
     moved_ = false;
-    if (idle_ == 0) return;
+    idle = idle_;
   }
-  if (idle_ <= kYields) {
+  if (idle == 0) return;
+  if (idle <= kYields) {
     sched_yield();
   } else {
     std::this_thread::sleep_for(kNap);
@@ -212,6 +214,7 @@ void Mpi::relax() {
 // Cancels what can be cancelled, and keeps the memory of the rest.
 void Mpi::give_up() noexcept {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;  // complete, but in the progress() that failed
     int finished = 0;
     if (receives_[i] && MPI_Cancel(&requests_[i]) == MPI_SUCCESS) {
       MPI_Test(&requests_[i], &finished, MPI_STATUS_IGNORE);
