@@ -204,5 +204,38 @@ TEST(Grain, IsFoundAndPaysOff) {
   }
 }
 
+// Rows that begin anywhere: a grain that missed their boundaries would touch two of them for each.
+TEST(Grain, FallsOnTheRows) {
+  for (const Strategy strategy : {Strategy::packed, Strategy::split}) {
+    Arrays aligned = draw_arrays(4, 0.03, 2, 64);
+    Arrays shifted = aligned;
+    for (auto& x : shifted) std::rotate(x.begin(), x.end() - 7, x.end());
+    const Report a = reduce(aligned, {.strategy = strategy})[0];
+    const Report b = reduce(shifted, {.strategy = strategy})[0];
+    EXPECT_EQ(b.grain, 64u) << name(strategy);
+    EXPECT_NEAR(static_cast<double>(b.items), static_cast<double>(a.items), 2) << name(strategy);
+  }
+}
+
+// Nor do the shares of a reduce-scatter begin with a row: grains are counted from the start of the whole array.
+TEST(Grain, FallsOnTheRowsOfAShare) {
+  const Arrays arrays = draw_arrays(3, 0.03, 1, 64);
+  std::vector<State> states;
+  for (int w = 0; w < 3; ++w) states.emplace_back(StateOptions{.strategy = Strategy::split, .grain = 64});
+  Arrays sums = arrays;
+  RoundTable table(1);
+  for (unsigned w = 0; w < 3; ++w) {
+    const World world{.rank = w, .size = 3, .link = kSlowLink};
+    table.join(std::make_unique<Exchange>(states[w], world, sums[w], Outcome::scattered));
+  }
+  table.run();
+  std::uint64_t items = 0, rows = 0;
+  for (unsigned w = 0; w < 3; ++w) {
+    items += table.report(w).items;
+    rows += nonzeros(arrays[w]) / 64;
+  }
+  EXPECT_LE(items, rows + 3) << "a row that two shares cut in two counts twice, and no other";
+}
+
 }  // namespace
 }  // namespace peel::testing

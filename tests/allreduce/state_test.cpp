@@ -2,6 +2,7 @@
 // noticed and mended; damaged bytes are refused, every one of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -164,6 +165,29 @@ TEST(StateLog, HearsOfWhatIsOutOfTheOrdinary) {
   world.step(draw_step(3, 0.5), kType, View::dense, 3);
   ASSERT_FALSE(heard.empty());
   EXPECT_NE(heard[0].find("did not peel"), std::string::npos) << heard[0];
+}
+
+// What the choice between split and gather is made by: the items of one worker, on average.
+TEST(LearnedState, KnowsHowManyItemsAWorkerHas) {
+  for (const Strategy strategy : {Strategy::split, Strategy::gather, Strategy::packed, Strategy::sketch}) {
+    SmallWorld world(kWorkers, {.strategy = strategy, .grain = 1});
+    SeededDraw random(5);
+    const KnownStep known = KnownStep::draw({.elements = 9000, .density = 0.05}, kWorkers, random);
+    world.step(known, kType, View::dense, 1);
+    std::uint64_t all = 0, most = 0;
+    for (const KnownGradient& worker : known.workers) {
+      all += worker.nonzeros();
+      most = std::max(most, worker.nonzeros());
+    }
+    const detail::ChunkMemory& memory = world.states()[1].data().chunks[0];
+    EXPECT_EQ(memory.items, known.union_items(1).size());
+    if (strategy == Strategy::split || strategy == Strategy::gather) {
+      EXPECT_EQ(memory.own_items, (all + kWorkers - 1) / kWorkers) << name(strategy);
+    } else {  // by the OR of vitals
+      EXPECT_GE(memory.own_items, most) << name(strategy);
+      EXPECT_LE(memory.own_items, most * 142 / 100 + 1) << name(strategy);
+    }
+  }
 }
 
 // A union that is dense is not looked at in every step: counting grains costs as much as the sum saves.
