@@ -39,6 +39,13 @@ std::unique_ptr<Course> make_course(Strategy strategy) {
   }
 }
 
+void ask_sum(Collective& sum, ElementType type, std::span<std::byte> numbers, Asks& asks) {
+  sum.kind = Collective::Kind::sum;
+  sum.type = type;
+  sum.data = numbers;
+  asks.push_back(&sum);
+}
+
 ElementType sum_type(const Plan& plan) {
   switch (plan.cells()) {
     case CellType::fixed32:

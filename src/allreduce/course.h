@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "allreduce/choice.h"
@@ -65,6 +66,9 @@ std::unique_ptr<Course> make_gather();
 
 // Looks for the best grain in the sum, now and then: every worker at the same steps, since all see the same sums.
 void learn_grain(Chunk& chunk);
+
+// Asks for the sum of numbers, in place, through `sum`, a collective of the chunk's slot.
+void ask_sum(Collective& sum, ElementType type, std::span<std::byte> numbers, Asks& asks);
 
 // The number type in which cells are summed.
 ElementType sum_type(const Plan& plan);

@@ -12,11 +12,7 @@ class DenseCourse : public Course {
   void step(Chunk& chunk, Asks& asks) override {
     if (!asked_) {
       const Dense x = chunk.view.dense();
-      Collective& sum = chunk.slot.collectives[0];
-      sum.kind = Collective::Kind::sum;
-      sum.type = x.type;
-      sum.data = {static_cast<std::byte*>(x.data), x.size * size_of(x.type)};
-      asks.push_back(&sum);
+      ask_sum(chunk.slot.collectives[0], x.type, {static_cast<std::byte*>(x.data), x.size * size_of(x.type)}, asks);
       asked_ = true;
       return;
     }
@@ -40,7 +36,7 @@ class DenseCourse : public Course {
     if (first) memory.own_items = memory.items;
   }
 
-  // Where no grain is looked for, items are counted as rarely as one would be.
+  // Where no grain is looked for, items are counted now and then all the same: dense may have become too much.
   static void count_items(Chunk& chunk) {
     ChunkMemory& memory = chunk.memory;
     if (memory.steps > 2 && memory.steady < 32) return;

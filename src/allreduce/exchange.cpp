@@ -102,7 +102,6 @@ std::string refusal(const StateData& state, const World& world, ConstSparse x) {
 struct Active {
   Chunk chunk;
   std::unique_ptr<Course> course;
-  std::size_t number = 0;
   std::size_t slot = 0;
   unsigned outstanding = 0;
   std::uint32_t rounds = 0;
@@ -320,12 +319,13 @@ class Exchange::Impl {
     admitted_ = 0;
     free_slots_.clear();
     plan_chunks();
-    if (terms_.refused()) throw Error(ErrorCode::invalid_argument, own_refusal());
+    if (terms_.refused()) throw Error(ErrorCode::invalid_argument, terms_.refusal());
   }
 
   void prepare_explanation() {
     if (!world_.moves_buffers) {
-      if (terms_.refused()) throw Error(ErrorCode::invalid_argument, "This worker cannot take part: " + own_refusal());
+      if (terms_.refused())
+        throw Error(ErrorCode::invalid_argument, "This worker cannot take part: " + terms_.refusal());
       throw Error(ErrorCode::disagreement,
                   "Workers differ in arrays, options or version, or one was called wrongly; compare their logs.");
     }
@@ -334,12 +334,6 @@ class Exchange::Impl {
     explanation_.send.assign(1, own_terms_);
     explanation_.received.resize(world_.size);
     phase_ = Phase::explain;
-  }
-
-  [[nodiscard]] std::string own_refusal() const {
-    const std::vector<std::byte> text = terms_.serialise();
-    const std::string all(reinterpret_cast<const char*>(text.data()), text.size());
-    return all.substr(8, all.find('\n') - 8);
   }
 
   [[noreturn]] void raise() {
@@ -399,7 +393,6 @@ class Exchange::Impl {
                                                             .view = view_of(number, slot),
                                                             .choice = choices_[number]},
                                                   .course = nullptr,
-                                                  .number = number,
                                                   .slot = slot_number});
     active->course = outcome_ == Outcome::scattered ? make_scatter(dense_, pieces_of(number))
                                                     : make_course(active->chunk.choice.strategy);

@@ -14,13 +14,11 @@ class GatherCourse : public Course {
   void step(Chunk& chunk, Asks& asks) override { sent_ ? finish(chunk) : send(chunk, asks); }
 
  private:
-  static ParcelShape shape_of(const Plan& plan) { return {plan.items(), plan.grain() * size_of(plan.type())}; }
-
   void send(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel encode gather");
     Slot& slot = chunk.slot;
     chunk.view.scan(chunk.choice.plan, slot.support, chunk.execution());
-    pack_parcel(shape_of(chunk.choice.plan),
+    pack_parcel(parcel_shape(chunk.choice.plan),
                 {.words = slot.support.words(), .values = slot.support.values().data(), .items = slot.support.items()},
                 slot.list, slot.own_parcel);
     Collective& all = slot.collectives[0];
@@ -41,10 +39,10 @@ class GatherCourse : public Course {
                      ? ItemView{.words = slot.support.words().first(words),
                                 .values = slot.support.values().data(),
                                 .items = slot.support.items()}
-                     : open_parcel(shape_of(plan), slot.collectives[0].received[w], slot.share_words[w]);
+                     : open_parcel(parcel_shape(plan), slot.collectives[0].received[w], slot.share_words[w]);
     }
     const std::uint64_t items = unite_items(views, slot.words);
-    slot.values.resize(items * shape_of(plan).item_bytes);
+    slot.values.resize(items * parcel_shape(plan).item_bytes);
     add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
     std::uint64_t added = 0;
     for (const ItemView& view : views) added += view.items;

@@ -17,17 +17,22 @@ OpeningResult read_opening(const Opening& combined) {
       .agreed = (combined[0] & combined[1]) == 0, .planned = (combined[2] & combined[3]) == 0, .flags = combined[4]};
 }
 
-// Lines of "name=value", the refusal first. Neither holds a line break.
-std::vector<std::byte> Terms::serialise() const {
-  std::string text = "refusal=" + refusal_ + "\n";
+// Lines of "name=value". Neither holds a line break.
+std::string Terms::lines() const {
+  std::string text;
   for (const auto& [name, value] : all_) text.append(name).append("=").append(value).append("\n");
+  return text;
+}
+
+// The refusal first, as one of them.
+std::vector<std::byte> Terms::serialise() const {
+  const std::string text = "refusal=" + refusal_ + "\n" + lines();
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   return {bytes, bytes + text.size()};
 }
 
 std::uint64_t Terms::fingerprint() const {
-  std::string text;
-  for (const auto& [name, value] : all_) text.append(name).append("=").append(value).append("\n");
+  const std::string text = lines();
   return XXH3_64bits(text.data(), text.size());
 }
 

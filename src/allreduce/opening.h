@@ -41,11 +41,13 @@ class Terms {
   void refuse(std::string sentence) { refusal_ = std::move(sentence); }
 
   [[nodiscard]] bool refused() const { return !refusal_.empty(); }
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
   [[nodiscard]] std::uint64_t fingerprint() const;
   [[nodiscard]] std::vector<std::byte> serialise() const;
 
  private:
-  friend std::string explain_difference(std::span<const std::vector<std::byte>> of_all);
+  [[nodiscard]] std::string lines() const;
+
   std::vector<std::pair<std::string, std::string>> all_;
   std::string refusal_;
 };

@@ -6,7 +6,7 @@
 
 #include "allreduce/calibration.h"
 #include "allreduce/course.h"
-#include "allreduce/vitals.h"
+#include "allreduce/tagged_index.h"
 #include "peel/items.h"
 
 namespace peel::detail {
@@ -36,16 +36,12 @@ class PackedCourse : public Course {
   }
 
   void ask_vitals(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel calibrate");
-    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
-    chunk.view.scan(native, chunk.slot.support, chunk.execution());
-    chunk.slot.message.index.resize(0);
-    ask_or(chunk, own_vitals(chunk), asks);
+    index_.ask_vitals(chunk, asks);
     stage_ = Stage::calibrating;
   }
 
   void calibrate(Chunk& chunk, Asks& asks) {
-    const Vitals seen = read_vitals(chunk.view.type(), vitals(chunk.slot));
+    const Vitals seen = index_.take(chunk);
     if (!seen.finite) refuse_not_finite(chunk);
     learn_magnitude(chunk, seen);
     plan_again(chunk);
@@ -64,27 +60,14 @@ class PackedCourse : public Course {
     } else {  // nothing is sent but the word of it
       slot.message = Message(plan);
     }
-    ask_or(chunk, own, asks);
+    index_.ask(chunk, own, asks);
     stage_ = Stage::index_sent;
-  }
-
-  // The index and, behind it, the vitals.
-  void ask_or(Chunk& chunk, const Vitals& own, Asks& asks) {
-    Slot& slot = chunk.slot;
-    index_words_ = slot.message.index.size();
-    slot.message.index.resize(index_words_ + kVitalWords);
-    write_vitals(chunk.view.type(), own, vitals(slot));
-    Collective& index = slot.collectives[0];
-    index.kind = Collective::Kind::bit_or;
-    index.data = std::as_writable_bytes(std::span<std::uint64_t>(slot.message.index));
-    asks.push_back(&index);
   }
 
   void send_values(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel pack");
     Slot& slot = chunk.slot;
-    seen_ = read_vitals(chunk.view.type(), vitals(slot));
-    slot.message.index.resize(index_words_);
+    seen_ = index_.take(chunk);
     if (has_scale(chunk.choice.plan)) {
       if (!seen_.finite) refuse_not_finite(chunk);
       if (outdated_scale(chunk, seen_, (slot.message.flags() & kFlagOverflow) != 0) && ++attempts_ <= 2) {
@@ -93,11 +76,7 @@ class PackedCourse : public Course {
       }
     }
     encode_values(chunk.choice.plan, slot.support, slot.message, chunk.execution());
-    Collective& sum = slot.collectives[0];
-    sum.kind = Collective::Kind::sum;
-    sum.type = sum_type(chunk.choice.plan);
-    sum.data = slot.message.payload;
-    asks.push_back(&sum);
+    ask_sum(slot.collectives[0], sum_type(chunk.choice.plan), slot.message.payload, asks);
     stage_ = Stage::values_sent;
   }
 
@@ -118,12 +97,8 @@ class PackedCourse : public Course {
     chunk.choice.plan = plan_for(Strategy::packed, chunk.options, chunk.world, chunk.shape, chunk.memory);
   }
 
-  std::span<std::uint64_t, kVitalWords> vitals(Slot& slot) const {
-    return std::span<std::uint64_t, kVitalWords>(slot.message.index.data() + index_words_, kVitalWords);
-  }
-
   Stage stage_ = Stage::begin;
-  std::size_t index_words_ = 0;
+  TaggedIndex index_;
   unsigned attempts_ = 0;
   Vitals seen_;
 };

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "peel/buffer.h"
+#include "peel/plan.h"
 
 namespace peel::detail {
 
@@ -37,6 +38,9 @@ struct ParcelShape {
   std::uint64_t positions = 0;
   std::size_t item_bytes = 0;
 };
+
+// Of all items of a plan.
+inline ParcelShape parcel_shape(const Plan& plan) { return {plan.items(), plan.grain() * size_of(plan.type())}; }
 
 // Packs items into `parcel`. `list` is scratch memory.
 void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,

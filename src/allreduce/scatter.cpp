@@ -44,8 +44,6 @@ class ScatterCourse : public Course {
                        .phase = static_cast<std::uint32_t>((grain - piece.begin % grain) % grain),
                        .index = Index::bitmap});
   }
-  static ParcelShape shape_of(const Plan& plan) { return {plan.items(), plan.grain() * size_of(plan.type())}; }
-
   Collective& all_to_all(Chunk& chunk, Asks& asks) {
     Collective& move = chunk.slot.collectives[0];
     move.kind = Collective::Kind::all_to_all;
@@ -63,7 +61,7 @@ class ScatterCourse : public Course {
       scan(plan, ConstDense(piece.data, piece.size, piece.type), slot.support, chunk.execution());
       own_items_ += slot.support.items();
       pack_parcel(
-          shape_of(plan),
+          parcel_shape(plan),
           {.words = slot.support.words(), .values = slot.support.values().data(), .items = slot.support.items()},
           slot.list, slot.parcels[w]);
     }
@@ -84,11 +82,11 @@ class ScatterCourse : public Course {
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       const std::span<const std::byte> parcel =
           w == rank ? std::span<const std::byte>(slot.parcels[w]) : slot.collectives[0].received[w];
-      views[w] = open_parcel(shape_of(plan), parcel, slot.share_words[w]);
+      views[w] = open_parcel(parcel_shape(plan), parcel, slot.share_words[w]);
       everybodys += views[w].count;
     }
     const std::uint64_t items = unite_items(views, slot.words);
-    slot.values.resize(items * shape_of(plan).item_bytes);
+    slot.values.resize(items * parcel_shape(plan).item_bytes);
     add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
     expand(plan, slot.words, slot.values.data(), array_of(pieces_[rank]), chunk.execution());
     chunk.report.items += items;

@@ -7,11 +7,10 @@
 //
 // Without knowledge of sizes and magnitudes (the first step) a round of vitals alone comes first.
 #include <algorithm>
-#include <cstring>
 
 #include "allreduce/calibration.h"
 #include "allreduce/course.h"
-#include "allreduce/vitals.h"
+#include "allreduce/tagged_index.h"
 #include "codec/values.h"
 #include "peel/items.h"
 
@@ -44,19 +43,12 @@ class SketchCourse : public Course {
   }
 
   void ask_vitals(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel calibrate");
-    Slot& slot = chunk.slot;
-    const Plan plan = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
-    chunk.view.scan(plan, slot.support, chunk.execution());
-    slot.message.index.resize(kVitalWords);
-    index_words_ = 0;
-    write_vitals(chunk.view.type(), own_vitals(chunk), vitals(slot));
-    send_index(chunk, asks);
+    index_.ask_vitals(chunk, asks);
     stage_ = Stage::calibrating;
   }
 
   void calibrate(Chunk& chunk, Asks& asks) {
-    const Vitals seen = read_vitals(chunk.view.type(), vitals(chunk.slot));
+    const Vitals seen = index_.take(chunk);
     if (!seen.finite) return replace(chunk, asks);
     learn_magnitude(chunk, seen);
     if (chunk.memory.steps == 0) {
@@ -77,18 +69,14 @@ class SketchCourse : public Course {
     } else {  // nothing is sent but the word of it
       slot.message = Message(plan);
     }
-    index_words_ = slot.message.index.size();
-    slot.message.index.resize(index_words_ + kVitalWords);
-    write_vitals(chunk.view.type(), own, vitals(slot));
-    send_index(chunk, asks);
-    send_sum(plan, slot.message.payload, slot.collectives[1], asks);
+    index_.ask(chunk, own, asks);
+    ask_sum(slot.collectives[1], sum_type(plan), slot.message.payload, asks);
     stage_ = Stage::sent;
   }
 
   void check(Chunk& chunk, Asks& asks) {
     Slot& slot = chunk.slot;
-    seen_ = read_vitals(chunk.view.type(), vitals(slot));
-    slot.message.index.resize(index_words_);
+    seen_ = index_.take(chunk);
     if (!seen_.finite) return replace(chunk, asks);
     if (outdated_scale(chunk, seen_, (slot.message.flags() & kFlagOverflow) != 0)) {
       if (++attempts_ > 2) return replace(chunk, asks);  // doubles that no scale reaches
@@ -141,7 +129,7 @@ class SketchCourse : public Course {
             to_cell<Cell>(reinterpret_cast<const T*>(own.data())[i], scaling, fits);
       }
     });
-    send_sum(plan, cells, chunk.slot.collectives[0], asks);
+    ask_sum(chunk.slot.collectives[0], sum_type(plan), cells, asks);
     chunk.report.repaired += lost_.size();
     chunk.log(std::to_string(lost_.size()) + " items did not peel and are exchanged again.");
     stage_ = Stage::repairing;
@@ -187,26 +175,8 @@ class SketchCourse : public Course {
     chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
   }
 
-  static void send_index(Chunk& chunk, Asks& asks) {
-    Collective& index = chunk.slot.collectives[0];
-    index.kind = Collective::Kind::bit_or;
-    index.data = std::as_writable_bytes(std::span<std::uint64_t>(chunk.slot.message.index));
-    asks.push_back(&index);
-  }
-
-  static void send_sum(const Plan& plan, std::span<std::byte> cells, Collective& sum, Asks& asks) {
-    sum.kind = Collective::Kind::sum;
-    sum.type = sum_type(plan);
-    sum.data = cells;
-    asks.push_back(&sum);
-  }
-
-  std::span<std::uint64_t, kVitalWords> vitals(Slot& slot) const {
-    return std::span<std::uint64_t, kVitalWords>(slot.message.index.data() + index_words_, kVitalWords);
-  }
-
   Stage stage_ = Stage::begin;
-  std::size_t index_words_ = 0;
+  TaggedIndex index_;
   unsigned attempts_ = 0;
   Vitals seen_;
   std::uint64_t items_ = 0;

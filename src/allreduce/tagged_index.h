@@ -1,0 +1,24 @@
+// What a chunk has ORed: the index of its message and, behind it, the vitals of the worker (vitals.h).
+#pragma once
+
+#include "allreduce/course.h"
+#include "allreduce/vitals.h"
+
+namespace peel::detail {
+
+class TaggedIndex {
+ public:
+  // Puts vitals behind chunk.slot.message.index, and asks for the OR of both.
+  void ask(Chunk& chunk, const Vitals& own, Asks& asks);
+  // The vitals alone, of items as they are without a scale: for a step that does not know how large values are.
+  void ask_vitals(Chunk& chunk, Asks& asks);
+  // Once it is complete: the vitals of all workers. The index is without them again.
+  Vitals take(Chunk& chunk) const;
+
+ private:
+  [[nodiscard]] std::span<std::uint64_t, kVitalWords> vitals(Slot& slot) const;
+
+  std::size_t index_words_ = 0;
+};
+
+}  // namespace peel::detail
