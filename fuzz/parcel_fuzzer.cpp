@@ -36,8 +36,9 @@ void mend_header(const ParcelShape& shape, Buffer<std::byte>& parcel) {
 }
 
 void check(const ParcelShape& shape, const Buffer<std::byte>& parcel) {
-  Buffer<std::uint64_t> words, list, again_words;
-  const ItemView view = open_parcel(shape, parcel, words);
+  ItemMemory memory, again_memory, third;
+  Buffer<std::uint64_t> list;
+  const ItemView view = open_parcel(shape, parcel, memory);
   std::uint64_t found = 0;
   for (const std::uint64_t word : view.words) found += static_cast<std::uint64_t>(std::popcount(word));
   demand(found == view.items && view.words.size() == (shape.positions + 63) / 64);
@@ -46,13 +47,16 @@ void check(const ParcelShape& shape, const Buffer<std::byte>& parcel) {
 
   Buffer<std::byte> again;
   pack_parcel(shape, view, list, again);
-  const ItemView same = open_parcel(shape, again, again_words);
+  const ItemView same = open_parcel(shape, again, again_memory);
   demand(std::equal(view.words.begin(), view.words.end(), same.words.begin(), same.words.end()));
   demand(view.items == 0 || std::memcmp(view.values, same.values, view.items * shape.item_bytes) == 0);
 
-  const ItemView twice[] = {view, same};
+  const ItemView comes = open_parcel_as_it_comes(shape, again, third);
+  demand(comes.items == view.items);
+  const ItemView twice[] = {view, comes};
   Buffer<std::uint64_t> both;
-  Buffer<std::byte> sums(unite_items(twice, both) * shape.item_bytes);
+  Buffer<std::byte> sums(unite_items(shape.positions, twice, both) * shape.item_bytes);
+  demand(std::equal(view.words.begin(), view.words.end(), both.begin(), both.end()));
   if (shape.item_bytes % 4 == 0) {
     add_items(ElementType::int32, static_cast<std::uint32_t>(shape.item_bytes / 4), twice, both, sums.data());
   }

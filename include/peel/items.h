@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 
-#include "peel/buffer.h"
 #include "peel/codec.h"
 
 namespace peel {
@@ -22,18 +21,5 @@ void encode_index(const Plan& plan, Support& own, Message& message, const Execut
 // elements each, in order. Elements of other items become zero.
 void expand(const Plan& plan, std::span<const std::uint64_t> words, const void* values, Dense x,
             const Execution& execution = {});
-
-// How many items a bitmap has.
-std::uint64_t count_items(std::span<const std::uint64_t> words);
-
-// The positions of the items of a bitmap, in order; `positions` has room for all bits of `words` and 64 more. Returns
-// how many there are.
-std::uint32_t list_positions(std::span<const std::uint64_t> words, std::span<std::uint32_t> positions);
-
-// A bitmap as a list, coded close to its entropy, and back (docs/format.md). Decoding throws peel::Error on lists that
-// are damaged, never writes past `words`, and needs as many words as `positions` have.
-void encode_positions(std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,
-                      Buffer<std::uint64_t>& list);
-void decode_positions(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint64_t> words);
 
 }  // namespace peel

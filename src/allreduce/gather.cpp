@@ -17,10 +17,10 @@ class GatherCourse : public Course {
   void send(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel encode gather");
     Slot& slot = chunk.slot;
+    const ParcelShape shape = parcel_shape(chunk.choice.plan);
     chunk.view.scan(chunk.choice.plan, slot.support, chunk.execution());
-    pack_parcel(parcel_shape(chunk.choice.plan),
-                {.words = slot.support.words(), .values = slot.support.values().data(), .items = slot.support.items()},
-                slot.list, slot.own_parcel);
+    own_ = view_items(shape, slot.support, slot.shares[chunk.world.rank]);
+    pack_parcel(shape, own_, slot.list, slot.own_parcel);
     Collective& all = slot.collectives[0];
     all.kind = Collective::Kind::all_gather;
     all.send.assign(1, slot.own_parcel);
@@ -28,25 +28,27 @@ class GatherCourse : public Course {
     sent_ = true;
   }
 
-  static void finish(Chunk& chunk) {
+  void finish(Chunk& chunk) const {
     const Timed timed(chunk.report.decode_s, "peel decode gather");
     Slot& slot = chunk.slot;
     const Plan& plan = chunk.choice.plan;
-    const std::uint64_t words = (plan.items() + 63) / 64;
+    const ParcelShape shape = parcel_shape(plan);
     std::vector<ItemView> views(chunk.world.size);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       views[w] = w == chunk.world.rank
-                     ? ItemView{.words = slot.support.words().first(words),
-                                .values = slot.support.values().data(),
-                                .items = slot.support.items()}
-                     : open_parcel(parcel_shape(plan), slot.collectives[0].received[w], slot.share_words[w]);
+                     ? own_
+                     : open_parcel_as_it_comes(shape, slot.collectives[0].received[w], slot.shares[w]);
     }
-    const std::uint64_t items = unite_items(views, slot.words);
-    slot.values.resize(items * parcel_shape(plan).item_bytes);
-    add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
+    const std::uint64_t items = unite_items(plan.items(), views, slot.words);
+    if (plan.grain() == 1 && chunk.view.is_patched(plan, items)) {
+      add_items_in_place(plan.type(), views, slot.words, static_cast<std::byte*>(chunk.view.dense().data));
+    } else {
+      slot.values.resize(items * shape.item_bytes);
+      add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
+      chunk.view.write(plan, slot.words, slot.values, chunk.execution());
+    }
     std::uint64_t added = 0;
     for (const ItemView& view : views) added += view.items;
-    chunk.view.write(plan, slot.words, slot.values, chunk.execution());
     report_exactness(chunk.report, Exactness::rounded_once);
     chunk.report.items += items;
     chunk.report.union_elements += items * plan.grain();
@@ -54,6 +56,7 @@ class GatherCourse : public Course {
     learn_grain(chunk);
   }
 
+  ItemView own_;
   bool sent_ = false;
 };
 

@@ -28,7 +28,7 @@ void ChunkMemory::learn_magnitude(const std::optional<std::int32_t>& seen) {
 std::uint32_t ChunkMemory::headroom_permille() const { return std::clamp(2 * variation_permille, 20u, 500u); }
 
 void Slot::prepare(unsigned workers) {
-  share_words.resize(workers);
+  shares.resize(workers);
   parcels.resize(workers);
   for (Collective& one : collectives) {
     one.send.clear();
@@ -41,7 +41,7 @@ std::size_t Slot::memory_bytes() const {
   std::size_t bytes = support.memory_bytes() + workspace.memory_bytes() + message.index.capacity() * 8 +
                       message.payload.capacity() + list.capacity() * 8 + words.capacity() * 8 + values.capacity() +
                       own_parcel.capacity() + items.capacity() * 8;
-  for (const auto& one : share_words) bytes += one.capacity() * 8;
+  for (const ItemMemory& one : shares) bytes += one.words.capacity() * 8 + one.positions.capacity() * 4;
   for (const auto& one : parcels) bytes += one.capacity();
   for (const Collective& one : collectives) {
     for (const auto& buffer : one.received) bytes += buffer.capacity();

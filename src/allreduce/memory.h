@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "allreduce/parcel.h"
 #include "allreduce/vitals.h"
 #include "peel/codec.h"
 #include "peel/communicator.h"
@@ -38,10 +39,10 @@ struct Slot {
   Support support;
   Message message;
   Workspace workspace;
-  Buffer<std::uint64_t> list;                      // coded positions
-  Buffer<std::uint64_t> words;                     // the union
-  Buffer<std::byte> values;                        // its sums
-  std::vector<Buffer<std::uint64_t>> share_words;  // one for each worker
+  Buffer<std::uint64_t> list;      // coded positions
+  Buffer<std::uint64_t> words;     // the union
+  Buffer<std::byte> values;        // its sums
+  std::vector<ItemMemory> shares;  // what came from each worker
   std::vector<Buffer<std::byte>> parcels;
   Buffer<std::byte> own_parcel;
   std::vector<std::uint64_t> items;  // of a sparse chunk, counted from its first

@@ -1,11 +1,13 @@
 #include "allreduce/parcel.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "codec/list_index.h"
 #include "peel/error.h"
-#include "peel/items.h"
 
 namespace peel::detail {
 
@@ -30,7 +32,56 @@ double list_bits(double density) {
       "Items from another worker arrived damaged; check that all workers run the same version, and the network.");
 }
 
+// A list of at most one position in this many takes no more memory than the bitmap, and less time: at 1% of the union
+// the bitmaps of four workers took longer to write, count and read than everything else that gather does to its items.
+constexpr std::uint64_t kShortList = 32;
+
+bool is_short_list(std::uint64_t positions, std::uint64_t items) {
+  return items <= positions / kShortList && positions <= std::numeric_limits<std::uint32_t>::max();
+}
+
+// The parts of a parcel, all of them inside of it.
+struct Opened {
+  ParcelHeader header;
+  std::span<const std::uint64_t> index;
+  const std::byte* values;
+
+  Opened(const ParcelShape& shape, std::span<const std::byte> parcel) {
+    if (parcel.size() < sizeof(header)) corrupt();
+    std::memcpy(&header, parcel.data(), sizeof(header));
+    if (header.magic != kMagic || header.items > shape.positions) corrupt();
+    const std::size_t room = parcel.size() - sizeof(header);
+    if (header.index_words > room / sizeof(std::uint64_t)) corrupt();
+    const std::size_t index_bytes = header.index_words * sizeof(std::uint64_t);
+    if (room - index_bytes != header.items * shape.item_bytes) corrupt();
+    // The sender's buffers are aligned, and so is what lies 32 bytes into a received one.
+    const std::byte* body = parcel.data() + sizeof(header);
+    index = {reinterpret_cast<const std::uint64_t*>(body), header.index_words};
+    values = body + index_bytes;
+  }
+};
+
 }  // namespace
+
+ItemView view_items(const ParcelShape& shape, Support& support, ItemMemory& memory) {
+  const std::span<const std::uint64_t> words = support.words().first((shape.positions + 63) / 64);
+  ItemView view{.words = words, .values = support.values().data(), .items = support.items()};
+  if (view.items == 0 || !is_short_list(shape.positions, view.items)) return view;
+  constexpr std::size_t kTileWords = 64;
+  std::array<std::uint32_t, kTileWords * 64 + 64> found;
+  const Engine& engine = engine_of(Backend::automatic);
+  memory.positions.resize(view.items);
+  std::uint32_t* to = memory.positions.data();
+  for (std::size_t w = 0; w < words.size(); w += kTileWords) {
+    const auto size = static_cast<std::uint32_t>(std::min(kTileWords, words.size() - w));
+    const std::uint32_t count = engine.positions(words.data() + w, size, found.data());
+    for (std::uint32_t i = 0; i < count; ++i) to[i] = static_cast<std::uint32_t>(w * 64) + found[i];
+    to += count;
+  }
+  view.words = {};
+  view.positions = memory.positions;
+  return view;
+}
 
 std::byte* open_values(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
                        Buffer<std::byte>& parcel) {
@@ -42,7 +93,11 @@ std::byte* open_values(const ParcelShape& shape, const ItemView& items, Buffer<s
   } else if (items.items == shape.positions) {
     header.kind = ParcelHeader::Kind::all;
   } else if (wants_list(static_cast<double>(shape.positions), static_cast<double>(items.items))) {
-    encode_positions(items.words, shape.positions, items.items, list);
+    if (items.positions.empty()) {
+      encode_list(engine_of(Backend::automatic), items.words.first(words), shape.positions, items.items, list);
+    } else {
+      encode_list(items.positions, list);
+    }
     header.kind = ParcelHeader::Kind::list;
     header.index_words = list.size();
     index = list.data();
@@ -68,21 +123,13 @@ void set_parcel_count(std::uint64_t count, Buffer<std::byte>& parcel) {
   std::memcpy(parcel.data() + offsetof(ParcelHeader, count), &count, sizeof(count));
 }
 
-ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel, Buffer<std::uint64_t>& words) {
-  ParcelHeader header;
-  if (parcel.size() < sizeof(header)) corrupt();
-  std::memcpy(&header, parcel.data(), sizeof(header));
-  if (header.magic != kMagic || header.items > shape.positions) corrupt();
-  const std::size_t room = parcel.size() - sizeof(header);
-  if (header.index_words > room / sizeof(std::uint64_t)) corrupt();
-  const std::size_t index_bytes = header.index_words * sizeof(std::uint64_t);
-  if (room - index_bytes != header.items * shape.item_bytes) corrupt();
-
+ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel, ItemMemory& memory) {
+  const Opened opened(shape, parcel);
+  const ParcelHeader& header = opened.header;
   const std::uint64_t count = (shape.positions + 63) / 64;
   const std::uint64_t tail =
       shape.positions % 64 == 0 ? ~std::uint64_t{0} : (std::uint64_t{1} << (shape.positions % 64)) - 1;
-  const std::byte* body = parcel.data() + sizeof(header);
-  ItemView view{.words = {}, .values = body + index_bytes, .items = header.items, .count = header.count};
+  Buffer<std::uint64_t>& words = memory.words;
   words.resize(count);
   switch (header.kind) {
     case ParcelHeader::Kind::none:
@@ -94,19 +141,28 @@ ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel
       break;
     case ParcelHeader::Kind::bitmap:
       if (header.index_words != count) corrupt();
-      if (index_bytes != 0) std::memcpy(words.data(), body, index_bytes);
+      if (count != 0) std::memcpy(words.data(), opened.index.data(), count * sizeof(std::uint64_t));
       if (count != 0 && (words[count - 1] & ~tail) != 0) corrupt();
       break;
     case ParcelHeader::Kind::list:
-      // The sender's buffers are aligned, and so is what lies 32 bytes into a received one.
-      decode_positions({reinterpret_cast<const std::uint64_t*>(body), header.index_words}, shape.positions, words);
+      decode_list(opened.index, shape.positions, words.data());
       break;
     default:
       corrupt();
   }
-  view.words = words;
-  if (count_items(view.words) != header.items) corrupt();
-  return view;
+  if (engine_of(Backend::automatic).count(words.data(), words.size()) != header.items) corrupt();
+  return {.words = words, .values = opened.values, .items = header.items, .count = header.count};
+}
+
+ItemView open_parcel_as_it_comes(const ParcelShape& shape, std::span<const std::byte> parcel, ItemMemory& memory) {
+  const Opened opened(shape, parcel);
+  const ParcelHeader& header = opened.header;
+  if (header.kind != ParcelHeader::Kind::list || !is_short_list(shape.positions, header.items)) {
+    return open_parcel(shape, parcel, memory);
+  }
+  memory.positions.resize(header.items);
+  decode_list(opened.index, shape.positions, std::span<std::uint32_t>(memory.positions));
+  return {.positions = memory.positions, .values = opened.values, .items = header.items, .count = header.count};
 }
 
 bool wants_list(double positions, double items) { return items <= kListDensity * positions; }

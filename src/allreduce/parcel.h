@@ -1,7 +1,7 @@
 // A parcel: a set of items as it travels between workers that can add. One contiguous piece of memory:
 //
 //   header   32 bytes: kind of index, items, index words, count
-//   index    bitmap words, a coded list (peel/items.h), or nothing where all positions are there, or none
+//   index    bitmap words, a coded list (codec/list_index.h), or nothing where all positions are there, or none
 //   values   `item_bytes` for each item, in order of position
 //
 // The sender picks the smallest index by itself; a parcel says which one it has.
@@ -12,6 +12,7 @@
 #include <span>
 
 #include "peel/buffer.h"
+#include "peel/codec.h"
 #include "peel/plan.h"
 
 namespace peel::detail {
@@ -26,9 +27,10 @@ struct ParcelHeader {
 };
 static_assert(sizeof(ParcelHeader) == 32);
 
-// Items over `positions` positions, wherever they lie.
+// Items over `positions` positions, wherever they lie: a bitmap, or where there are few a list.
 struct ItemView {
-  std::span<const std::uint64_t> words;  // the bitmap
+  std::span<const std::uint64_t> words = {};      // the bitmap, or
+  std::span<const std::uint32_t> positions = {};  // all positions, in order
   const std::byte* values = nullptr;
   std::uint64_t items = 0;
   std::uint64_t count = 0;
@@ -42,6 +44,15 @@ struct ParcelShape {
 // Of all items of a plan.
 inline ParcelShape parcel_shape(const Plan& plan) { return {plan.items(), plan.grain() * size_of(plan.type())}; }
 
+// Where the items of a view go that lie nowhere as it needs them.
+struct ItemMemory {
+  Buffer<std::uint64_t> words;
+  Buffer<std::uint32_t> positions;
+};
+
+// The items of this worker, scanned with a plan of this shape.
+ItemView view_items(const ParcelShape& shape, Support& support, ItemMemory& memory);
+
 // Packs items into `parcel`. `list` is scratch memory.
 void pack_parcel(const ParcelShape& shape, const ItemView& items, Buffer<std::uint64_t>& list,
                  Buffer<std::byte>& parcel);
@@ -53,9 +64,10 @@ std::byte* open_values(const ParcelShape& shape, const ItemView& items, Buffer<s
 // Changes the count of a parcel that is packed already.
 void set_parcel_count(std::uint64_t count, Buffer<std::byte>& parcel);
 
-// Reads a parcel; a bitmap that has to be decoded goes to `words`. Throws peel::Error (corrupt_message) on anything
-// that is not a parcel of this shape.
-ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel, Buffer<std::uint64_t>& words);
+// Reads a parcel: as a bitmap, or as it comes, which leaves a short list a list. Both throw peel::Error
+// (corrupt_message) on anything that is not a parcel of this shape.
+ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel, ItemMemory& memory);
+ItemView open_parcel_as_it_comes(const ParcelShape& shape, std::span<const std::byte> parcel, ItemMemory& memory);
 
 // Whether positions at this density are coded as a list.
 bool wants_list(double positions, double items);

@@ -82,10 +82,10 @@ class ScatterCourse : public Course {
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       const std::span<const std::byte> parcel =
           w == rank ? std::span<const std::byte>(slot.parcels[w]) : slot.collectives[0].received[w];
-      views[w] = open_parcel(parcel_shape(plan), parcel, slot.share_words[w]);
+      views[w] = open_parcel_as_it_comes(parcel_shape(plan), parcel, slot.shares[w]);
       everybodys += views[w].count;
     }
-    const std::uint64_t items = unite_items(views, slot.words);
+    const std::uint64_t items = unite_items(plan.items(), views, slot.words);
     slot.values.resize(items * parcel_shape(plan).item_bytes);
     add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
     expand(plan, slot.words, slot.values.data(), array_of(pieces_[rank]), chunk.execution());

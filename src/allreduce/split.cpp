@@ -39,7 +39,7 @@ class SplitCourse : public Course {
     chunk.view.scan(plan, slot.support, chunk.execution());
     const std::span<const std::uint64_t> words = slot.support.words();
     std::vector<std::uint64_t> sizes(chunk.world.size);
-    stripes.deal_words(words, slot.share_words, sizes);
+    stripes.deal_words(words, slot.shares, sizes);
 
     Collective& move = slot.collectives[0];
     move.kind = Collective::Kind::all_to_all;
@@ -52,7 +52,7 @@ class SplitCourse : public Course {
         own_items_ = sizes[w];
         continue;
       }
-      targets[w] = open_values(shape_of(chunk, stripes, w), {.words = slot.share_words[w], .items = sizes[w]},
+      targets[w] = open_values(shape_of(chunk, stripes, w), {.words = slot.shares[w].words, .items = sizes[w]},
                                slot.list, slot.parcels[w]);
       move.send[w] = slot.parcels[w];
     }
@@ -71,11 +71,11 @@ class SplitCourse : public Course {
     std::uint64_t added = 0;
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       views[w] = w == rank
-                     ? ItemView{.words = slot.share_words[w], .values = slot.parcels[w].data(), .items = own_items_}
-                     : open_parcel(shape, slot.collectives[0].received[w], slot.share_words[w]);
+                     ? ItemView{.words = slot.shares[w].words, .values = slot.parcels[w].data(), .items = own_items_}
+                     : open_parcel_as_it_comes(shape, slot.collectives[0].received[w], slot.shares[w]);
       added += views[w].items;
     }
-    const std::uint64_t items = unite_items(views, slot.words);
+    const std::uint64_t items = unite_items(shape.positions, views, slot.words);
     std::byte* sums =
         open_values(shape, {.words = slot.words, .items = items, .count = added}, slot.list, slot.own_parcel);
     add_items(plan.type(), plan.grain(), views, slot.words, sums);
@@ -97,7 +97,7 @@ class SplitCourse : public Course {
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       const std::span<const std::byte> parcel =
           w == chunk.world.rank ? std::span<const std::byte>(slot.own_parcel) : slot.collectives[1].received[w];
-      shares[w] = open_parcel(shape_of(chunk, stripes, w), parcel, slot.share_words[w]);
+      shares[w] = open_parcel(shape_of(chunk, stripes, w), parcel, slot.shares[w]);
       items += shares[w].items;
       added += shares[w].count;
     }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "peel/items.h"
+#include "codec/engine.h"
 
 namespace peel::detail {
 
@@ -17,7 +17,8 @@ constexpr std::uint64_t kStripesForEach = 16;
 }  // namespace
 
 Stripes::Stripes(std::uint64_t positions, unsigned workers)
-    : positions_(positions),
+    : engine_(engine_of(Backend::automatic)),
+      positions_(positions),
       words_((positions + 63) / 64),
       stripe_(std::clamp<std::uint64_t>(words_ / (workers * kStripesForEach), 1, kLongest)),
       workers_(workers) {}
@@ -48,20 +49,20 @@ std::uint64_t Stripes::positions(unsigned owner) const noexcept {
   return words(owner) * 64 - (owner == last_owner ? missing : 0);
 }
 
-void Stripes::deal_words(std::span<const std::uint64_t> all, std::span<Buffer<std::uint64_t>> shares,
+void Stripes::deal_words(std::span<const std::uint64_t> all, std::span<ItemMemory> shares,
                          std::span<std::uint64_t> sizes) const {
-  for (unsigned w = 0; w < workers_; ++w) shares[w].resize(words(w));
+  for (unsigned w = 0; w < workers_; ++w) shares[w].words.resize(words(w));
   each_stripe([&](unsigned owner, std::uint64_t from, std::uint64_t to, std::uint64_t count) {
-    std::memcpy(shares[owner].data() + to, all.data() + from, count * sizeof(std::uint64_t));
+    std::memcpy(shares[owner].words.data() + to, all.data() + from, count * sizeof(std::uint64_t));
   });
-  for (unsigned w = 0; w < workers_; ++w) sizes[w] = count_items(shares[w]);
+  for (unsigned w = 0; w < workers_; ++w) sizes[w] = engine_.count(shares[w].words.data(), shares[w].words.size());
 }
 
 void Stripes::deal_values(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
                           std::vector<std::byte*> targets) const {
   const std::byte* source = values.data();
   each_stripe([&](unsigned owner, std::uint64_t from, std::uint64_t, std::uint64_t count) {
-    const std::size_t bytes = count_items(all.subspan(from, count)) * item_bytes;
+    const std::size_t bytes = engine_.count(all.data() + from, count) * item_bytes;
     if (bytes != 0) std::memcpy(targets[owner], source, bytes);
     targets[owner] += bytes;
     source += bytes;
@@ -82,7 +83,7 @@ void Stripes::collect(std::span<const ItemView> shares, std::size_t item_bytes, 
   each_stripe([&](unsigned owner, std::uint64_t to, std::uint64_t from, std::uint64_t count) {
     const std::uint64_t* words = shares[owner].words.data() + from;
     std::memcpy(all.data() + to, words, count * sizeof(std::uint64_t));
-    const std::size_t run = count_items({words, count}) * item_bytes;
+    const std::size_t run = engine_.count(words, count) * item_bytes;
     if (run != 0) std::memcpy(target, cursors[owner], run);
     cursors[owner] += run;
     target += run;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allreduce/parcel.h"
+#include "codec/engine.h"
 #include "peel/buffer.h"
 
 namespace peel::detail {
@@ -21,7 +22,7 @@ class Stripes {
   [[nodiscard]] std::uint64_t positions(unsigned owner) const noexcept;
 
   // Cuts a bitmap into the shares of all owners; sizes[w] is how many items share w has.
-  void deal_words(std::span<const std::uint64_t> all, std::span<Buffer<std::uint64_t>> shares,
+  void deal_words(std::span<const std::uint64_t> all, std::span<ItemMemory> shares,
                   std::span<std::uint64_t> sizes) const;
   // Cuts its values likewise: those of share w go to targets[w] and on.
   void deal_values(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
@@ -36,6 +37,7 @@ class Stripes {
   template <typename Visit>
   void each_stripe(Visit visit) const;
 
+  const Engine& engine_;
   std::uint64_t positions_;
   std::uint64_t words_;
   std::uint64_t stripe_;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "codec/engine.h"
 #include "peel/items.h"
 #include "plan/mapping.h"
 
@@ -38,11 +39,14 @@ void ChunkView::scan(const Plan& plan, Support& support, const Execution& execut
   }
 }
 
+bool ChunkView::is_patched(const Plan& plan, std::uint64_t items) const {
+  return !sparse() && items < plan.items() / kPatchShare;
+}
+
 void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values,
                       const Execution& execution) const {
   if (!sparse()) {
-    const std::uint64_t items = values.size() / (plan.grain() * size_of(type_));
-    if (items < plan.items() / kPatchShare) {
+    if (is_patched(plan, values.size() / (plan.grain() * size_of(type_)))) {
       patch(plan, words, values);
     } else {
       expand(plan, words, values.data(), dense_, execution);
@@ -59,22 +63,39 @@ void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, st
   sum_->values.assign(values.begin(), values.end());
 }
 
-// Elements outside the union are zero already (a -0.0 keeps its sign): only those inside change.
+// Elements outside the union are zero already (a -0.0 keeps its sign): only those inside change. They are fetched a
+// tile before they are written, or every store would be a miss.
 void ChunkView::patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const {
   constexpr std::size_t kTileWords = 64;
-  std::array<std::uint32_t, kTileWords * 64 + 64> positions;
+  const Engine& engine = engine_of(Backend::automatic);
   const Geometry& g = plan.geometry();
   auto* to = static_cast<std::byte*>(dense_.data);
   const std::byte* from = values.data();
   const std::size_t item_bytes = g.grain * size_of(type_);
-  for (std::size_t w = 0; w < words.size(); w += kTileWords) {
-    const std::uint64_t first = w * 64;
-    const std::uint32_t count = list_positions(words.subspan(w, std::min(kTileWords, words.size() - w)), positions);
-    for (std::uint32_t i = 0; i < count; ++i, from += item_bytes) {
+
+  struct Tile {
+    std::uint32_t count = 0;
+    std::array<std::uint32_t, kTileWords * 64 + 64> positions;
+  };
+  std::array<Tile, 2> tiles;
+  const auto fetch = [&](std::size_t w, Tile& tile) {
+    if (w >= words.size()) return;
+    const auto size = static_cast<std::uint32_t>(std::min(kTileWords, words.size() - w));
+    tile.count = engine.positions(words.data() + w, size, tile.positions.data());
+    for (std::uint32_t i = 0; i < tile.count; ++i) {
+      __builtin_prefetch(to + bytes_of(g, w * 64 + tile.positions[i]).in_array, 1);
+    }
+  };
+  fetch(0, tiles[0]);
+  for (std::size_t w = 0, turn = 0; w < words.size(); w += kTileWords, turn ^= 1) {
+    fetch(w + kTileWords, tiles[turn ^ 1]);
+    const Tile& tile = tiles[turn];
+    for (std::uint32_t i = 0; i < tile.count; ++i, from += item_bytes) {
+      const std::uint64_t item = w * 64 + tile.positions[i];
       if (item_bytes == 4 && g.grain == 1) {  // what most gradients are; a copy of known length is one instruction
-        std::memcpy(to + (first + positions[i]) * 4, from, 4);
+        std::memcpy(to + item * 4, from, 4);
       } else {
-        const ItemBytes bytes = bytes_of(g, first + positions[i]);
+        const ItemBytes bytes = bytes_of(g, item);
         std::memcpy(to + bytes.in_array, from + bytes.in_item, bytes.count);
       }
     }

@@ -426,30 +426,6 @@ void expand(const Plan& plan, std::span<const std::uint64_t> words, const void* 
                           static_cast<std::byte*>(x.data));
 }
 
-std::uint64_t count_items(std::span<const std::uint64_t> words) {
-  return detail::engine_of(Backend::automatic).count(words.data(), words.size());
-}
-
-std::uint32_t list_positions(std::span<const std::uint64_t> words, std::span<std::uint32_t> positions) {
-  if (words.size() >= std::size_t{1} << 25 || positions.size() < words.size() * 64 + 64) {
-    refuse("Positions are listed for fewer than 2^25 words, into room for all their bits and 64 more.");
-  }
-  return detail::engine_of(Backend::automatic)
-      .positions(words.data(), static_cast<std::uint32_t>(words.size()), positions.data());
-}
-
-void encode_positions(std::span<const std::uint64_t> words, std::uint64_t positions, std::uint64_t items,
-                      Buffer<std::uint64_t>& list) {
-  const std::uint64_t count = (positions + 63) / 64;
-  if (words.size() < count) refuse("The bitmap is shorter than its positions.");
-  detail::encode_list(detail::engine_of(Backend::automatic), words.first(count), positions, items, list);
-}
-
-void decode_positions(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint64_t> words) {
-  if (words.size() < (positions + 63) / 64) refuse("The bitmap is shorter than its positions.");
-  detail::decode_list(list, positions, words.data());
-}
-
 Recovery decode(const Plan& plan, const Message& message, Dense x, const DecodeOptions& options) {
   check_dense(plan, x.data, x.size, x.type);
   const Session session(plan, options.execution);

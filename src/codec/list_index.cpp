@@ -15,72 +15,102 @@ constexpr std::uint64_t kComplement = std::uint64_t{1} << 63;
 constexpr std::uint64_t kChunk = 512;
 constexpr std::uint32_t kParameterBits = 6;
 
+// Writes bits, lowest first, behind the header word of a list. Room must be made before: nothing here looks for it.
 class BitWriter {
  public:
   explicit BitWriter(Buffer<std::uint64_t>& out) : out_(out) {}
 
-  // bits <= 57, value < 2^bits
+  void make_room(std::uint64_t bits) {
+    const std::uint64_t words = 1 + (byte_ * 8 + used_ + bits) / 64 + 2;
+    if (words > out_.size()) out_.resize(words + out_.size() / 2);
+  }
+
+  // bits <= 56, value < 2^bits. No branches: eight bytes are written each time, of which the next ones change the last.
   void put(std::uint64_t value, std::uint32_t bits) {
     pending_ |= value << used_;
-    if (used_ + bits >= 64) {
-      append(pending_);
-      pending_ = used_ == 0 ? 0 : value >> (64 - used_);
-      used_ = used_ + bits - 64;
-    } else {
-      used_ += bits;
-    }
+    store();
+    used_ += bits;
+    byte_ += used_ / 8;
+    pending_ >>= used_ & ~7u;
+    used_ &= 7;
   }
   void put_gap(std::uint64_t gap, std::uint32_t parameter) {
     const std::uint64_t low = gap & ((std::uint64_t{1} << parameter) - 1);
     std::uint64_t rest = gap >> parameter;
-    if (rest + 1 + parameter <= 57) {
+    if (rest + 1 + parameter <= 56) {
       put(low | (std::uint64_t{1} << (parameter + rest)), static_cast<std::uint32_t>(parameter + rest + 1));
       return;
     }
     put(low, parameter);
-    for (; rest >= 56; rest -= 56) put(0, 56);
+    for (; rest >= 55; rest -= 55) put(0, 55);
     put(std::uint64_t{1} << rest, static_cast<std::uint32_t>(rest + 1));
   }
-  void finish() {
-    if (used_ != 0) append(pending_);
+  // How many words were written, the header included. There is room.
+  std::uint64_t finish() {
+    store();  // zeros up to the end of the last word
+    return 1 + (byte_ * 8 + used_ + 63) / 64;
   }
-  [[nodiscard]] std::uint64_t size() const { return size_; }
 
  private:
-  void append(std::uint64_t word) {
-    if (size_ == out_.size()) out_.resize(out_.size() + out_.size() / 2 + 64);
-    out_[size_++] = word;
-  }
+  void store() { std::memcpy(reinterpret_cast<std::byte*>(out_.data() + 1) + byte_, &pending_, sizeof(pending_)); }
 
-  std::uint64_t size_ = 1;  // the header word is the caller's
   Buffer<std::uint64_t>& out_;
-  std::uint64_t pending_ = 0;
-  std::uint32_t used_ = 0;
+  std::uint64_t byte_ = 0;     // of the stream
+  std::uint64_t pending_ = 0;  // its bits from there on: `used_` of them count
+  std::uint32_t used_ = 0;     // below 8 between two calls
+};
+
+struct Parameter {
+  std::uint32_t value;
+  std::uint64_t bits;  // that all gaps take with it
 };
 
 // The parameter with the fewest bits: near the logarithm of the mean gap.
-std::uint32_t choose_parameter(const std::uint64_t* gaps, std::uint64_t count) {
+Parameter choose_parameter(const std::uint64_t* gaps, std::uint64_t count) {
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < count; ++i) sum += gaps[i];
   const auto guess = static_cast<std::uint32_t>(std::bit_width(sum / count));
-  std::uint32_t best = 0;
-  std::uint64_t best_bits = ~std::uint64_t{0};
+  Parameter best{.value = 0, .bits = ~std::uint64_t{0}};
   for (std::uint32_t parameter = guess > 1 ? guess - 2 : 0; parameter <= guess; ++parameter) {
     std::uint64_t bits = count * (parameter + 1);
     for (std::uint64_t i = 0; i < count; ++i) bits += gaps[i] >> parameter;
-    if (bits < best_bits) {
-      best_bits = bits;
-      best = parameter;
-    }
+    if (bits < best.bits) best = {parameter, bits};
   }
   return best;
 }
 
-void put_chunk(BitWriter& out, const std::uint64_t* gaps, std::uint64_t count) {
-  const std::uint32_t parameter = choose_parameter(gaps, count);
-  out.put(parameter, kParameterBits);
-  for (std::uint64_t i = 0; i < count; ++i) out.put_gap(gaps[i], parameter);
-}
+// Codes positions given one after another.
+class ListWriter {
+ public:
+  explicit ListWriter(Buffer<std::uint64_t>& list) : list_(list), out_(list) {}
+
+  void add(std::uint64_t position) {
+    gaps_[held_++] = position - next_;
+    next_ = position + 1;
+    if (held_ == kChunk) put_chunk();
+  }
+  void finish(std::uint64_t head) {
+    if (held_ != 0) put_chunk();
+    out_.make_room(0);
+    list_.resize(out_.finish());
+    list_[0] = head;
+  }
+
+ private:
+  void put_chunk() {
+    const Parameter parameter = choose_parameter(gaps_.data(), held_);
+    out_.make_room(kParameterBits + parameter.bits);
+    out_.put(parameter.value, kParameterBits);
+    for (std::uint64_t i = 0; i < held_; ++i) out_.put_gap(gaps_[i], parameter.value);
+    held_ = 0;
+  }
+
+  Buffer<std::uint64_t>& list_;
+  BitWriter out_;
+  std::array<std::uint64_t, kChunk> gaps_;
+  std::uint64_t held_ = 0;
+  std::uint64_t next_ = 0;  // the position after the previous one
+};
 
 [[noreturn]] void corrupt() {
   throw Error(ErrorCode::corrupt_message, "The list of items in this message is damaged; have it sent again.");
@@ -122,6 +152,29 @@ class BitReader {
     if (zeros >> (63 - parameter) != 0) corrupt();
     return (zeros << parameter) | low;
   }
+  // Two codes out of one load, without a look at where the stream ends: it does not end here. Zero if one of them is
+  // longer than what was loaded; nothing is taken then.
+  struct Two {
+    std::uint64_t first_gap;
+    std::uint64_t second_gap;
+    std::uint32_t bits;
+  };
+  [[nodiscard]] bool has_eight_bytes() const { return position_ / 8 + 8 <= words_.size() * 8; }
+  [[nodiscard]] Two peek_two(std::uint32_t parameter) const {
+    std::uint64_t all;
+    std::memcpy(&all, reinterpret_cast<const std::byte*>(words_.data()) + position_ / 8, sizeof(all));
+    all >>= position_ % 8;
+    const std::uint64_t mask = (std::uint64_t{1} << parameter) - 1;
+    const std::uint64_t rest = all >> parameter;
+    const auto zeros = static_cast<std::uint32_t>(std::countr_zero(rest | kComplement));
+    const std::uint64_t then = (all >> (parameter + zeros)) >> 1;
+    const std::uint64_t then_rest = then >> parameter;
+    if (then_rest == 0) return {0, 0, 0};  // as it is if `rest` is zero
+    const auto then_zeros = static_cast<std::uint32_t>(std::countr_zero(then_rest));
+    return {(std::uint64_t{zeros} << parameter) | (all & mask),
+            (std::uint64_t{then_zeros} << parameter) | (then & mask), 2 * (parameter + 1) + zeros + then_zeros};
+  }
+  void take_two(const Two& two) { position_ += two.bits; }
   [[nodiscard]] bool at_end() const { return bits_ - position_ < 64 && (position_ == bits_ || window() == 0); }
 
  private:
@@ -141,6 +194,39 @@ class BitReader {
   std::uint64_t position_ = 0;
 };
 
+// visit(position) for all that are coded.
+template <typename Visit>
+void each_coded(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t coded, Visit visit) {
+  BitReader in(list.subspan(1));
+  std::uint64_t next = 0;
+  for (std::uint64_t done = 0; done < coded;) {
+    const std::uint64_t chunk = std::min(kChunk, coded - done);
+    const auto parameter = static_cast<std::uint32_t>(in.take(kParameterBits));
+    if (parameter > 48) corrupt();
+    for (std::uint64_t i = 0; i < chunk;) {
+      const BitReader::Two two = i + 2 <= chunk && in.has_eight_bytes() ? in.peek_two(parameter) : BitReader::Two{};
+      if (two.bits != 0) {
+        const std::uint64_t first = next + two.first_gap;
+        const std::uint64_t second = first + 1 + two.second_gap;
+        if (second >= positions) corrupt();
+        visit(first);
+        visit(second);
+        in.take_two(two);
+        next = second + 1;
+        i += 2;
+        continue;
+      }
+      const std::uint64_t gap = in.take_gap(parameter);
+      if (gap >= positions || next + gap >= positions) corrupt();
+      visit(next + gap);
+      next += gap + 1;
+      ++i;
+    }
+    done += chunk;
+  }
+  if (!in.at_end()) corrupt();
+}
+
 }  // namespace
 
 void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std::uint64_t positions,
@@ -148,13 +234,9 @@ void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std
   constexpr std::uint32_t kWords = 64;
   const bool complement = items > positions / 2;
   const std::uint64_t coded = complement ? positions - items : items;
-  list.resize(std::max<std::uint64_t>(list.capacity(), 64));
-  BitWriter out(list);
-  std::array<std::uint64_t, kChunk> gaps;
+  ListWriter writer(list);
   std::array<std::uint64_t, kWords> turned;
   std::array<std::uint32_t, kWords * 64 + 64> found;
-  std::uint64_t held = 0;
-  std::uint64_t next = 0;  // the position after the previous one
   for (std::uint64_t w = 0; w < words.size(); w += kWords) {
     const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(kWords, words.size() - w));
     const std::uint64_t* bits = words.data() + w;
@@ -166,20 +248,15 @@ void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std
       bits = turned.data();
     }
     const std::uint32_t count = engine.positions(bits, size, found.data());
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const std::uint64_t position = w * 64 + found[i];
-      gaps[held++] = position - next;
-      next = position + 1;
-      if (held == kChunk) {
-        put_chunk(out, gaps.data(), held);
-        held = 0;
-      }
-    }
+    for (std::uint32_t i = 0; i < count; ++i) writer.add(w * 64 + found[i]);
   }
-  if (held != 0) put_chunk(out, gaps.data(), held);
-  out.finish();
-  list[0] = coded | (complement ? kComplement : 0);
-  list.resize(out.size());
+  writer.finish(coded | (complement ? kComplement : 0));
+}
+
+void encode_list(std::span<const std::uint32_t> items, Buffer<std::uint64_t>& list) {
+  ListWriter writer(list);
+  for (const std::uint32_t position : items) writer.add(position);
+  writer.finish(items.size());
 }
 
 void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t* words) {
@@ -189,27 +266,19 @@ void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, s
   if (coded > positions) corrupt();
   const std::uint64_t count = (positions + 63) / 64;
   if (count != 0) std::memset(words, 0, count * sizeof(std::uint64_t));
-
-  BitReader in(list.subspan(1));
-  std::uint64_t next = 0;
-  for (std::uint64_t done = 0; done < coded;) {
-    const std::uint64_t chunk = std::min(kChunk, coded - done);
-    const auto parameter = static_cast<std::uint32_t>(in.take(kParameterBits));
-    if (parameter > 48) corrupt();
-    for (std::uint64_t i = 0; i < chunk; ++i) {
-      const std::uint64_t gap = in.take_gap(parameter);
-      if (gap >= positions || next + gap >= positions) corrupt();
-      const std::uint64_t position = next + gap;
-      words[position / 64] |= std::uint64_t{1} << (position % 64);
-      next = position + 1;
-    }
-    done += chunk;
-  }
-  if (!in.at_end()) corrupt();
+  each_coded(list, positions, coded,
+             [&](std::uint64_t position) { words[position / 64] |= std::uint64_t{1} << (position % 64); });
   if (complement) {
     for (std::uint64_t w = 0; w < count; ++w) words[w] = ~words[w];
     if (positions % 64 != 0) words[count - 1] &= (std::uint64_t{1} << (positions % 64)) - 1;
   }
+}
+
+void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out) {
+  if (list.empty() || list[0] != out.size()) corrupt();  // a complement has the highest bit set
+  std::uint32_t* to = out.data();
+  each_coded(list, positions, out.size(),
+             [&](std::uint64_t position) { *to++ = static_cast<std::uint32_t>(position); });
 }
 
 }  // namespace peel::detail

@@ -19,7 +19,14 @@ namespace peel::detail {
 void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std::uint64_t positions,
                  std::uint64_t items, Buffer<std::uint64_t>& list);
 
+// The same from the positions themselves, at most half of them, in order.
+void encode_list(std::span<const std::uint32_t> items, Buffer<std::uint64_t>& list);
+
 // The bitmap of a coded list. Throws peel::Error (corrupt_message) on anything that encode_list cannot have written.
 void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t* words);
+
+// The positions themselves, for lists of at most half of them (fewer than 2^32): exactly as many as `out` has room for,
+// or it throws as well.
+void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out);
 
 }  // namespace peel::detail

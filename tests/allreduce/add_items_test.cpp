@@ -56,6 +56,25 @@ T plain_sum(const std::vector<T>& values) {
   }
 }
 
+// Every sum where it belongs, and nothing else touched.
+template <typename T>
+void check_in_place(const std::vector<ItemView>& views, const Buffer<std::uint64_t>& words,
+                    const Buffer<std::byte>& sums, std::uint64_t positions) {
+  Buffer<std::byte> array(positions * sizeof(T));
+  for (std::size_t b = 0; b < array.size(); ++b) array[b] = std::byte{0xA5};
+  add_items_in_place(ElementOf<T>::value, views, words, array.data());
+  const std::byte* sum = sums.data();
+  for (std::uint64_t p = 0; p < positions; ++p) {
+    if ((words[p / 64] >> (p % 64) & 1) != 0) {
+      if (std::memcmp(array.data() + p * sizeof(T), sum, sizeof(T)) != 0) throw std::logic_error("wrong in place");
+      sum += sizeof(T);
+    } else if (std::any_of(array.data() + p * sizeof(T), array.data() + (p + 1) * sizeof(T),
+                           [](std::byte b) { return b != std::byte{0xA5}; })) {
+      throw std::logic_error("an element that is no item was touched");
+    }
+  }
+}
+
 template <typename T>
 void check_against_plain(testing::Draw& draw) {
   const std::uint64_t positions = draw.below(draw.one_in(5) ? 5000 : 300);
@@ -70,11 +89,22 @@ void check_against_plain(testing::Draw& draw) {
                                draw.pick<std::uint64_t>({100, 0, 10, 600, 1000}), random));
     set_values<T>(drawn.back(), random);
   }
-  for (const DrawnItems& one : drawn) views.push_back(one.view());
+  std::vector<std::vector<std::uint32_t>> lists(workers);
+  for (unsigned w = 0; w < workers; ++w) {
+    views.push_back(drawn[w].view());
+    if (draw.one_in(2)) continue;
+    for (std::uint32_t p = 0; p < drawn[w].positions; ++p) {
+      if (drawn[w].has(p)) lists[w].push_back(p);
+    }
+    views.back().words = {};
+    views.back().positions = lists[w];
+  }
   Buffer<std::uint64_t> words;
-  const std::uint64_t items = unite_items(views, words);
+  const std::uint64_t items = unite_items(std::min(positions, most), views, words);
   Buffer<std::byte> sums(items * grain * sizeof(T));
   add_items(ElementOf<T>::value, grain, views, words, sums.data());
+
+  if (grain == 1) check_in_place<T>(views, words, sums, std::min(positions, most));
 
   std::vector<const T*> cursors;
   for (const DrawnItems& one : drawn) cursors.push_back(reinterpret_cast<const T*>(one.values.data()));
@@ -119,7 +149,7 @@ TEST(AddItems, DoublesAreAddedInPairs) {
     std::memcpy(values[w].data(), &all[w], 8);
     views.push_back({.words = words, .values = values[w].data(), .items = 1});
   }
-  ASSERT_EQ(unite_items(views, both), 1u);
+  ASSERT_EQ(unite_items(64, views, both), 1u);
   double sum = 7;
   add_items(ElementType::float64, 1, views, both, reinterpret_cast<std::byte*>(&sum));
   EXPECT_EQ(sum, 0x1p-60);

@@ -32,6 +32,16 @@ Buffer<std::byte> packed(const DrawnItems& drawn, std::size_t item_bytes) {
   return parcel;
 }
 
+// A view whose items are a list, as a bitmap, which is what others are compared as.
+ItemView as_bitmap(ItemView view, std::uint64_t positions, Buffer<std::uint64_t>& words) {
+  if (view.positions.empty()) return view;
+  words.resize((positions + 63) / 64);
+  words.fill_zero();
+  for (const std::uint32_t position : view.positions) words[position / 64] |= std::uint64_t{1} << (position % 64);
+  view.words = words;
+  return view;
+}
+
 TEST(Parcel, WhatIsPackedComesBack) {
   testing::check_property(81, static_cast<int>(testing::scaled(1500, 200)), [](testing::Draw& draw) {
     const std::uint64_t positions = draw.below(draw.one_in(10) ? 20'000 : 700);
@@ -40,10 +50,29 @@ TEST(Parcel, WhatIsPackedComesBack) {
     const DrawnItems drawn =
         draw_items(positions, item_bytes, draw.pick<std::uint64_t>({0, 1, 10, 100, 300, 900, 1000}), random);
     const Buffer<std::byte> parcel = packed(drawn, item_bytes);
-    Buffer<std::uint64_t> words(3);  // what was there before must not matter
-    const ItemView view = open_parcel({positions, item_bytes}, parcel, words);
+    ItemMemory memory;
+    memory.words.resize(3);  // what was there before must not matter
+    const ItemView view = open_parcel({positions, item_bytes}, parcel, memory);
     if (!same_items(view, drawn, item_bytes)) throw std::logic_error("other items came back");
+    ItemMemory other;
+    if (!same_items(as_bitmap(open_parcel_as_it_comes({positions, item_bytes}, parcel, other), positions, memory.words),
+                    drawn, item_bytes)) {
+      throw std::logic_error("other items came as they are");
+    }
   });
+}
+
+TEST(Parcel, AShortListStaysOne) {
+  SeededDraw random(7);
+  ItemMemory memory;
+  const auto comes_as_list = [&](std::uint64_t permille) {
+    const Buffer<std::byte> parcel = packed(draw_items(10'000, 4, permille, random), 4);
+    const ItemView view = open_parcel_as_it_comes({10'000, 4}, parcel, memory);
+    return view.words.empty() && view.positions.size() == view.items && view.items != 0;
+  };
+  EXPECT_TRUE(comes_as_list(10));
+  EXPECT_FALSE(comes_as_list(100));
+  EXPECT_FALSE(comes_as_list(500));
 }
 
 TEST(Parcel, TakesTheIndexThatFits) {
@@ -69,10 +98,10 @@ TEST(Parcel, CarriesACount) {
   SeededDraw random(3);
   DrawnItems drawn = draw_items(100, 4, 300, random);
   Buffer<std::byte> parcel = packed(drawn, 4);
-  Buffer<std::uint64_t> words;
-  EXPECT_EQ(open_parcel({100, 4}, parcel, words).count, 0u);
+  ItemMemory memory;
+  EXPECT_EQ(open_parcel({100, 4}, parcel, memory).count, 0u);
   set_parcel_count(12'345, parcel);
-  const ItemView view = open_parcel({100, 4}, parcel, words);
+  const ItemView view = open_parcel({100, 4}, parcel, memory);
   EXPECT_EQ(view.count, 12'345u);
   EXPECT_TRUE(same_items(view, drawn, 4));
 }
@@ -81,9 +110,9 @@ TEST(Parcel, OfAnotherShapeIsRefused) {
   SeededDraw random(4);
   for (const std::uint64_t permille : {10u, 500u, 1000u}) {
     const Buffer<std::byte> parcel = packed(draw_items(1000, 4, permille, random), 4);
-    Buffer<std::uint64_t> words;
+    ItemMemory memory;
     for (const ParcelShape& other : {ParcelShape{1000, 8}, ParcelShape{1000, 2}, ParcelShape{5, 4}}) {
-      testing::expect_refusal(ErrorCode::corrupt_message, "damaged", [&] { open_parcel(other, parcel, words); });
+      testing::expect_refusal(ErrorCode::corrupt_message, "damaged", [&] { open_parcel(other, parcel, memory); });
     }
   }
 }
@@ -95,8 +124,9 @@ TEST(Parcel, EveryShorterOneIsRefused) {
     for (std::size_t size = 0; size < parcel.size(); ++size) {
       Buffer<std::byte> shorter(size);
       if (size != 0) std::memcpy(shorter.data(), parcel.data(), size);
-      Buffer<std::uint64_t> words;
-      EXPECT_THROW(open_parcel({700, 4}, shorter, words), Error) << permille << ", " << size;
+      ItemMemory memory;
+      EXPECT_THROW(open_parcel({700, 4}, shorter, memory), Error) << permille << ", " << size;
+      EXPECT_THROW(open_parcel_as_it_comes({700, 4}, shorter, memory), Error) << permille << ", " << size;
     }
   }
 }
@@ -109,14 +139,23 @@ TEST(Parcel, EveryFlippedBitIsRefusedOrHarmless) {
     Buffer<std::byte> parcel = packed(draw_items(333, 4, permille, random), 4);
     for (std::size_t bit = 0; bit < parcel.size() * 8; ++bit) {
       parcel[bit / 8] ^= std::byte(1 << bit % 8);
-      Buffer<std::uint64_t> words;
+      ItemMemory memory;
       try {
-        const ItemView view = open_parcel({333, 4}, parcel, words);
+        const ItemView view = open_parcel({333, 4}, parcel, memory);
         std::uint64_t found = 0;
         for (const std::uint64_t word : view.words) found += static_cast<std::uint64_t>(std::popcount(word));
         EXPECT_EQ(found, view.items);
         EXPECT_EQ(view.words.back() >> (333 % 64), 0u) << "an item past the end";
         EXPECT_LE(view.values + view.items * 4, parcel.data() + parcel.size());
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::corrupt_message) << error.what();
+      }
+      try {
+        const ItemView view = open_parcel_as_it_comes({333, 4}, parcel, memory);
+        for (std::size_t i = 0; i < view.positions.size(); ++i) {
+          EXPECT_LT(view.positions[i], 333u) << "an item past the end";
+          EXPECT_TRUE(i == 0 || view.positions[i - 1] < view.positions[i]) << "not in order";
+        }
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::corrupt_message) << error.what();
       }

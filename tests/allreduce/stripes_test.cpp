@@ -19,7 +19,7 @@ using testing::DrawnItems;
 using testing::SeededDraw;
 
 struct Dealt {
-  std::vector<Buffer<std::uint64_t>> words;
+  std::vector<ItemMemory> words;
   std::vector<std::uint64_t> sizes;
   std::vector<Buffer<std::byte>> values;
 
@@ -47,10 +47,10 @@ TEST(Stripes, WhatIsDealtIsCollected) {
     std::vector<ItemView> views;
     std::uint64_t all_positions = 0;
     for (unsigned w = 0; w < workers; ++w) {
-      if (dealt.words[w].size() != stripes.words(w)) throw std::logic_error("a share has another length");
+      if (dealt.words[w].words.size() != stripes.words(w)) throw std::logic_error("a share has another length");
       if (stripes.words(w) != (stripes.positions(w) + 63) / 64) throw std::logic_error("words do not fit positions");
       all_positions += stripes.positions(w);
-      views.push_back({.words = dealt.words[w], .values = dealt.values[w].data(), .items = dealt.sizes[w]});
+      views.push_back({.words = dealt.words[w].words, .values = dealt.values[w].data(), .items = dealt.sizes[w]});
     }
     if (all_positions != positions) throw std::logic_error("positions were lost between the shares");
     Buffer<std::uint64_t> words;

@@ -45,6 +45,24 @@ std::vector<const Engine*> engines() {
   return all;
 }
 
+// The same list, from and to positions, for those that have at most half of them.
+void expect_positions(const Bitmap& bitmap, const Words& list) {
+  if (bitmap.items() > bitmap.positions / 2) return;
+  std::vector<std::uint32_t> items;
+  for (std::uint32_t i = 0; i < bitmap.positions; ++i) {
+    if ((bitmap.words[i / 64] >> (i % 64) & 1) != 0) items.push_back(i);
+  }
+  Buffer<std::uint64_t> coded;
+  encode_list(items, coded);
+  ASSERT_EQ(Words(coded.data(), coded.data() + coded.size()), list);
+  std::vector<std::uint32_t> again(items.size());
+  decode_list(list, bitmap.positions, std::span<std::uint32_t>(again));
+  ASSERT_EQ(again, items);
+  again.push_back(0);
+  expect_refusal(ErrorCode::corrupt_message, "damaged",
+                 [&] { decode_list(list, bitmap.positions, std::span<std::uint32_t>(again)); });
+}
+
 void expect_round_trip(const Bitmap& bitmap) {
   const Words list = encode(bitmap, reference_engine());
   for (const Engine* engine : engines()) ASSERT_EQ(encode(bitmap, *engine), list) << "backends code differently";
@@ -53,6 +71,7 @@ void expect_round_trip(const Bitmap& bitmap) {
   ASSERT_EQ(again.back(), 0xDEADu) << "decode_list wrote past the bitmap";
   again.pop_back();
   ASSERT_EQ(again, bitmap.words);
+  expect_positions(bitmap, list);
 }
 
 Bitmap uniform(std::uint64_t positions, double density, std::uint64_t seed) {
@@ -138,6 +157,9 @@ void expect_corrupt(const Words& list, std::uint64_t positions) {
   Words words((positions + 63) / 64 + 1, 0xDEAD);
   expect_refusal(ErrorCode::corrupt_message, "damaged", [&] { decode_list(list, positions, words.data()); });
   EXPECT_EQ(words.back(), 0xDEADu);
+  std::vector<std::uint32_t> items(list.empty() ? 0 : std::min<std::uint64_t>(list[0], 1000));
+  expect_refusal(ErrorCode::corrupt_message, "damaged",
+                 [&] { decode_list(list, positions, std::span<std::uint32_t>(items)); });
 }
 
 TEST(ListIndex, RefusesWhatCannotBeAList) {
