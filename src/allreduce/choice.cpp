@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "allreduce/parcel.h"
+#include "allreduce/view.h"
 
 namespace peel::detail {
 
@@ -13,14 +14,16 @@ namespace {
 
 // What coding costs, as multiples of copying: bytes that could have been copied in the time. Fitted to the encode and
 // decode times of bench/network/run, four workers on two Ice Lake cores, where a copy in cache moves 10 GB/s.
-constexpr double kScan = 2;            // of the array
-constexpr double kExpand = 1.5;        // of the array
+constexpr double kScan = 1.2;          // of the array
+constexpr double kExpand = 1.5;        // of the array, where sums are written as a whole
+constexpr double kPatchItem = 40;      // an item of the union, where they are written one by one
 constexpr double kBloom = 2.5;         // of the array: reading a filter out, beside the bitmap's scan and expand
 constexpr double kAddDense = 1;        // of each byte received
 constexpr double kSketchItem = 500;    // an item: dealing, adding, peeling
-constexpr double kListItem = 75;       // an item: coding its position in a list, or decoding it
+constexpr double kListItem = 50;       // an item: coding its position in a list, or decoding it
 constexpr double kBitmapItem = 10;     // the same with a bitmap
-constexpr double kAddItem = 80;        // an item of one worker
+constexpr double kAddItem = 60;        // an item of one worker
+constexpr double kPackMissing = 150;   // an item of the union that a worker does not have: finding the place of others
 constexpr double kHandling = 3;        // of each byte of values: packing, copying, unpacking
 constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
 
@@ -43,13 +46,16 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
   const double items = real(memory.items);
   const double own = real(memory.own_items);
   const double positions = real(plan.items());
-  const double scan = (kScan + kExpand) * array;
+  const bool patched = is_patched(memory.items, plan.items());
+  const double scan = kScan * array + (patched ? kPatchItem * items : kExpand * array);
   switch (strategy) {
     case Strategy::dense:
       return {2 * share * array, kAddDense * share * array, 2};
     case Strategy::packed:
       return {2 * share * (real(plan.index_bytes()) + items * real(plan.grain() * plan.cell_bytes())),
-              scan + (plan.index() == Index::bloom ? kBloom * array : 0) + kHandling * items * item_bytes, 4};
+              scan + (plan.index() == Index::bloom ? kBloom * array : 0) + kHandling * items * item_bytes +
+                  kPackMissing * std::max(0.0, items - own),
+              4};
     case Strategy::sketch:
       return {
           2 * share * real(plan.message_bytes()),

@@ -40,7 +40,7 @@ class GatherCourse : public Course {
                      : open_parcel_as_it_comes(shape, slot.collectives[0].received[w], slot.shares[w]);
     }
     const std::uint64_t items = unite_items(plan.items(), views, slot.words);
-    if (plan.grain() == 1 && chunk.view.is_patched(plan, items)) {
+    if (plan.grain() == 1 && !chunk.view.sparse() && is_patched(items, plan.items())) {
       add_items_in_place(plan.type(), views, slot.words, static_cast<std::byte*>(chunk.view.dense().data));
     } else {
       slot.values.resize(items * shape.item_bytes);

@@ -31,6 +31,8 @@ constexpr std::uint64_t kPatchShare = 10;
 
 }  // namespace
 
+bool is_patched(std::uint64_t union_items, std::uint64_t positions) { return union_items < positions / kPatchShare; }
+
 void ChunkView::scan(const Plan& plan, Support& support, const Execution& execution) const {
   if (sparse()) {
     peel::scan(plan, sparse_, support, execution);
@@ -39,14 +41,10 @@ void ChunkView::scan(const Plan& plan, Support& support, const Execution& execut
   }
 }
 
-bool ChunkView::is_patched(const Plan& plan, std::uint64_t items) const {
-  return !sparse() && items < plan.items() / kPatchShare;
-}
-
 void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values,
                       const Execution& execution) const {
   if (!sparse()) {
-    if (is_patched(plan, values.size() / (plan.grain() * size_of(type_)))) {
+    if (is_patched(values.size() / (plan.grain() * size_of(type_)), plan.items())) {
       patch(plan, words, values);
     } else {
       expand(plan, words, values.data(), dense_, execution);

@@ -10,6 +10,9 @@
 
 namespace peel::detail {
 
+// Whether sums are written one by one, and all other elements of a dense view stay as they are, which is zero.
+bool is_patched(std::uint64_t union_items, std::uint64_t positions);
+
 class ChunkView {
  public:
   // Dense: sums go to where the values are.
@@ -24,8 +27,6 @@ class ChunkView {
   [[nodiscard]] Dense dense() const noexcept { return dense_; }
 
   void scan(const Plan& plan, Support& support, const Execution& execution) const;
-  // Whether a union of that many items is written item by item, and all other elements stay as they are: zero.
-  [[nodiscard]] bool is_patched(const Plan& plan, std::uint64_t items) const;
   // The union and its sums.
   void write(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values,
              const Execution& execution) const;

@@ -132,6 +132,8 @@ LinkFacts measure_link(Communicator& communicator, milliseconds timeout) {
     if (communicator.offers(Collective::Kind::all_to_all, ElementType::int8)) {
       facts.bytes_per_second = bandwidth(conversation, communicator.size(), facts.latency_s);
     }
+    // Once more: others may have had the processor the first time, and one slow worker decides for all.
+    facts.copy_bytes_per_second = std::max(facts.copy_bytes_per_second, copy_speed());
     facts = slowest(conversation, communicator.rank(), facts);
   }
   communicator.set_link(facts);

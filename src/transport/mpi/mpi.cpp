@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "transport/collectives.h"
+#include "transport/nap.h"
 
 namespace peel {
 namespace {
@@ -208,7 +209,7 @@ void Mpi::relax() {
   if (idle <= kYields) {
     sched_yield();
   } else {
-    std::this_thread::sleep_for(kNap);
+    detail::nap(kNap);
   }
 }
 
