@@ -23,7 +23,7 @@ constexpr double kSketchItem = 500;    // an item: dealing, adding, peeling
 constexpr double kListItem = 50;       // an item: coding its position in a list, or decoding it
 constexpr double kBitmapItem = 10;     // the same with a bitmap
 constexpr double kAddItem = 60;        // an item of one worker
-constexpr double kPackMissing = 150;   // an item of the union that a worker does not have: finding the place of others
+constexpr double kPackMissing = 30;    // an item of the union that a worker does not have: finding the place of others
 constexpr double kHandling = 3;        // of each byte of values: packing, copying, unpacking
 constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
 

