@@ -51,9 +51,10 @@ class State {
   [[nodiscard]] const Report& last() const noexcept;
 
   // For checkpoints: what was learned, not the options. A state that is restored on some workers only makes them choose
-  // differently once, which the next exchange notices and mends.
+  // differently once, which the next exchange notices and mends. Both throw peel::Error while an exchange is under way;
+  // restore() also on bytes that are damaged.
   [[nodiscard]] std::vector<std::byte> serialise() const;
-  void restore(std::span<const std::byte> bytes);  // throws peel::Error (corrupt_message)
+  void restore(std::span<const std::byte> bytes);
 
   [[nodiscard]] detail::StateData& data() noexcept { return *data_; }
 

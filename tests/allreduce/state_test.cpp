@@ -131,6 +131,20 @@ TEST(DamagedState, EveryShorterOrLongerOneIsRefused) {
   expect_refusal(ErrorCode::corrupt_message, "not a saved state", [&] { state.restore(bytes); });
 }
 
+// Half of what a step learns is no checkpoint, and what it works on must not change under it.
+TEST(BusyState, IsNeitherSavedNorRestored) {
+  State state;
+  const std::vector<std::byte> before = state.serialise();
+  std::vector<float> x(100, 1.0F);
+  {
+    Exchange exchange(state, {.rank = 0, .size = 2}, Dense(x));
+    expect_refusal(ErrorCode::invalid_argument, "in use by an exchange", [&] { (void)state.serialise(); });
+    expect_refusal(ErrorCode::invalid_argument, "in use by an exchange", [&] { state.restore(before); });
+  }
+  EXPECT_NO_THROW((void)state.serialise());
+  EXPECT_NO_THROW(state.restore(before));
+}
+
 TEST(FreshState, SurvivesItsSerialisedForm) {
   State state;
   const std::vector<std::byte> bytes = state.serialise();
