@@ -2,18 +2,7 @@
 # peel bench codec from outside: the fields that other tools read, every pattern, what it refuses, and its exit codes.
 set -u
 
-peel="${PEEL:?PEEL must be the path of the program}"
-[ -x "$peel" ] || { echo "FAILED: $peel is not a program"; exit 1; }
-unset PEEL_BACKEND
-work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
+. "$(dirname "$0")/program.sh"
 
 # bench LINES OPTIONS...: the sweep has that many configurations, none of them wrong, and all the fields.
 bench() {

@@ -3,12 +3,7 @@
 # are written and read by a few lines of Python, without NumPy.
 set -u
 
-peel="${PEEL:?PEEL must be the path of the program}"
-[ -x "$peel" ] || { echo "FAILED: $peel is not a program"; exit 1; }
-unset PEEL_BACKEND
-work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+. "$(dirname "$0")/program.sh"
 
 cat > array.py <<'PY'
 """array.py make FILE TYPE SEED: a sparse vector; mask FILE SEED; sum OUT A B...: their exact sum; same A B."""
@@ -69,8 +64,6 @@ PY
 array() { python3 array.py "$@" || fail "array.py $*"; }
 
 checks=0
-failures=0
-fail() { echo "FAILED: $*" >&2; failures=$((failures + 1)); }
 pass() { checks=$((checks + 1)); }
 
 # runs CODE WORDS -- COMMAND...: the exit code is CODE, and standard error says WORDS (a regular expression; - for
