@@ -51,8 +51,9 @@ class State {
   [[nodiscard]] const Report& last() const noexcept;
 
   // For checkpoints: what was learned, not the options. A state that is restored on some workers only makes them choose
-  // differently once, which the next exchange notices and mends. Both throw peel::Error while an exchange is under way;
-  // restore() also on bytes that are damaged.
+  // differently once, which the next exchange notices and mends. Both throw peel::Error while an exchange is under way
+  // (with an AsyncReducer, wait for its future first: it works in a thread of its own); restore() also on damaged
+  // bytes.
   [[nodiscard]] std::vector<std::byte> serialise() const;
   void restore(std::span<const std::byte> bytes);
 

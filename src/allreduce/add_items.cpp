@@ -1,7 +1,6 @@
-// Grain 1 works in tiles of 4,096 positions whose sums stay in L1: the positions of each worker's items are listed with
-// vectors, so that no branch depends on who has which item. Asking worker by worker for every item of the union took
-// three times as long at 5% density; a dense array of doubles for the whole share reads and writes twice the array,
-// whatever the density. About 1.5 ns for each item added and as much for each item of the union (one Ice Lake core).
+// Grain 1 works in tiles of 4,096 positions (tile.h) whose sums stay in L1: of each worker the positions of its items
+// are listed, unless they came as a list. Asking worker by worker for every item of the union took three times as long
+// at 5% density; a dense array of doubles for the whole share reads and writes twice the array, whatever the density.
 #include "allreduce/add_items.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "allreduce/tile.h"
 #include "codec/engine.h"
 #include "codec/values.h"
 
@@ -58,9 +58,6 @@ template <typename T>
 requires std::is_integral_v<T>
 inline T rounded(T value) { return value; }
 
-constexpr std::size_t kTileWords = 64;
-constexpr std::size_t kTile = kTileWords * 64;
-
 template <typename T>
 class Adder {
  public:
@@ -71,53 +68,40 @@ class Adder {
     }
   }
 
-  // The sums of the items of `all`, which are words first .. of the union, go to `out`; returns where the next ones go.
+  // The sums of the tile of the union `all` that begins at word `first` go to `out`; returns where the next ones go.
   T* add_tile(std::size_t first, std::span<const std::uint64_t> all, T* out) {
     return grain_ == 1 ? add_elements(first, all, out) : add_vectors(first, all, out);
   }
 
-  // The sums of all items of the union, for grain 1, each to its place in `array`. What the next tile will write is
-  // fetched while this one is added: at 1% every store was a miss, which took half of the time.
+  // The sums of all items of the union, for grain 1, each to its place in `array`.
   void add_in_place(std::span<const std::uint64_t> all, T* array) {
-    if (!all.empty()) fetch(all, 0, array, places_[0]);
-    for (std::size_t first = 0, turn = 0; first < all.size(); first += kTileWords, turn ^= 1) {
-      if (first + kTileWords < all.size()) fetch(all, first + kTileWords, array, places_[turn ^ 1]);
-      collect(first, std::min(kTileWords, all.size() - first));
+    const auto fetch = [&](std::uint64_t position) { __builtin_prefetch(array + position, 1); };
+    each_tile(engine_, all, fetch, [&](std::size_t first, const Tile& places) {
+      collect(first);
       T* out = array + first * 64;
-      for (std::uint32_t i = 0; i < places_[turn].count; ++i) {
-        const std::uint32_t position = places_[turn].positions[i];
+      for (std::uint32_t i = 0; i < places.count; ++i) {
+        const std::uint32_t position = places.positions[i];
         out[position] = rounded<T>(sums_[position]);
         sums_[position] = {};  // for the next tile
       }
-    }
+    });
   }
 
  private:
   using Sum = typename Wide<T>::type;
-  using Positions = std::array<std::uint32_t, kTile + 64>;
-  struct Places {
-    std::uint32_t count = 0;
-    Positions positions;
-  };
-
-  void fetch(std::span<const std::uint64_t> all, std::size_t first, const T* array, Places& places) {
-    places.count = list(all.subspan(first, std::min(kTileWords, all.size() - first)), places.positions);
-    const T* out = array + first * 64;
-    for (std::uint32_t i = 0; i < places.count; ++i) __builtin_prefetch(out + places.positions[i], 1);
-  }
 
   T* add_elements(std::size_t first, std::span<const std::uint64_t> all, T* out) {
-    collect(first, all.size());
-    const std::uint32_t count = list(all, positions_);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      out[i] = rounded<T>(sums_[positions_[i]]);
-      sums_[positions_[i]] = {};  // for the next tile
+    collect(first);
+    list_tile(engine_, all, first, tile_);
+    for (std::uint32_t i = 0; i < tile_.count; ++i) {
+      out[i] = rounded<T>(sums_[tile_.positions[i]]);
+      sums_[tile_.positions[i]] = {};  // for the next tile
     }
-    return out + count;
+    return out + tile_.count;
   }
 
   // Adds up everybody's elements of a tile.
-  void collect(std::size_t first, std::size_t words) {
+  void collect(std::size_t first) {
     const std::uint64_t base = first * 64;
     for (std::size_t v = 0; v < views_.size(); ++v) {
       const ItemView& view = views_[v];
@@ -128,21 +112,21 @@ class Adder {
         for (; position != end && *position - base < kTile; ++position) accumulate(sums_[*position - base], *from++);
         next_[v] = position;
       } else {
-        const std::uint32_t count = list(view.words.subspan(first, words), positions_);
-        for (std::uint32_t i = 0; i < count; ++i) accumulate(sums_[positions_[i]], from[i]);
-        from += count;
+        list_tile(engine_, view.words, first, tile_);
+        for (std::uint32_t i = 0; i < tile_.count; ++i) accumulate(sums_[tile_.positions[i]], from[i]);
+        from += tile_.count;
       }
       cursors_[v] = from;
     }
   }
 
   T* add_vectors(std::size_t first, std::span<const std::uint64_t> all, T* out) {
-    for (std::size_t w = 0; w < all.size(); ++w) {
+    for (std::size_t w = first; w < std::min(first + kTileWords, all.size()); ++w) {
       for (std::uint64_t bits = all[w]; bits != 0; bits &= bits - 1) {
         const std::uint64_t bit = bits & (~bits + 1);
         std::fill_n(sums_.begin(), grain_, Sum{});
         for (std::size_t v = 0; v < views_.size(); ++v) {
-          if (!has(v, first + w, bit)) continue;
+          if (!has(v, w, bit)) continue;
           const T* from = cursors_[v];
           for (std::uint32_t lane = 0; lane < grain_; ++lane) accumulate(sums_[lane], from[lane]);
           cursors_[v] = from + grain_;
@@ -152,11 +136,6 @@ class Adder {
       }
     }
     return out;
-  }
-
-  // The positions of the set bits of a tile.
-  std::uint32_t list(std::span<const std::uint64_t> words, Positions& to) const {
-    return engine_.positions(words.data(), static_cast<std::uint32_t>(words.size()), to.data());
   }
 
   // Whether that worker has an item there; asked for every item of the union, in order.
@@ -175,8 +154,7 @@ class Adder {
   std::vector<const T*> cursors_;           // of the next values, and
   std::vector<const std::uint32_t*> next_;  // of the next positions of lists
   std::array<Sum, kTile> sums_ = {};
-  Positions positions_;
-  std::array<Places, 2> places_;  // of this tile of the union and the next
+  Tile tile_;
 };
 
 }  // namespace
@@ -201,7 +179,7 @@ void add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> 
     const auto adder = std::make_unique<Adder<T>>(grain, views);  // tens of KiB: not for the stack
     T* out = reinterpret_cast<T*>(sums);
     for (std::size_t w = 0; w < words.size(); w += kTileWords) {
-      out = adder->add_tile(w, words.subspan(w, std::min(kTileWords, words.size() - w)), out);
+      out = adder->add_tile(w, words, out);
     }
   });
 }

@@ -23,7 +23,7 @@ constexpr double kSketchItem = 500;    // an item: dealing, adding, peeling
 constexpr double kListItem = 50;       // an item: coding its position in a list, or decoding it
 constexpr double kBitmapItem = 10;     // the same with a bitmap
 constexpr double kAddItem = 60;        // an item of one worker
-constexpr double kPackMissing = 30;    // an item of the union that a worker does not have: finding the place of others
+constexpr double kPackMissing = 30;    // an item of the union that a worker does not have: leaving room for it
 constexpr double kHandling = 3;        // of each byte of values: packing, copying, unpacking
 constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
 
@@ -46,20 +46,20 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
   const double items = real(memory.items);
   const double own = real(memory.own_items);
   const double positions = real(plan.items());
-  const bool patched = is_patched(memory.items, plan.items());
-  const double scan = kScan * array + (patched ? kPatchItem * items : kExpand * array);
+  const double whole = (kScan + kExpand) * array;  // packed and sketch write every element
+  const double scan = is_patched(memory.items, plan.items()) ? kScan * array + kPatchItem * items : whole;
   switch (strategy) {
     case Strategy::dense:
       return {2 * share * array, kAddDense * share * array, 2};
     case Strategy::packed:
       return {2 * share * (real(plan.index_bytes()) + items * real(plan.grain() * plan.cell_bytes())),
-              scan + (plan.index() == Index::bloom ? kBloom * array : 0) + kHandling * items * item_bytes +
+              whole + (plan.index() == Index::bloom ? kBloom * array : 0) + kHandling * items * item_bytes +
                   kPackMissing * std::max(0.0, items - own),
               4};
     case Strategy::sketch:
       return {
           2 * share * real(plan.message_bytes()),
-          scan + (plan.index() == Index::bloom ? kBloom * array : 0) + items * (kSketchItem + kHandling * item_bytes),
+          whole + (plan.index() == Index::bloom ? kBloom * array : 0) + items * (kSketchItem + kHandling * item_bytes),
           2};
     case Strategy::split:
       return {share * (parcel_bytes(positions, own, item_bytes) + parcel_bytes(positions, items, item_bytes)),

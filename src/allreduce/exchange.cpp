@@ -324,8 +324,9 @@ class Exchange::Impl {
 
   void prepare_explanation() {
     if (!world_.moves_buffers) {
-      if (terms_.refused())
+      if (terms_.refused()) {
         throw Error(ErrorCode::invalid_argument, "This worker cannot take part: " + terms_.refusal());
+      }
       throw Error(ErrorCode::disagreement,
                   "Workers differ in arrays, options or version, or one was called wrongly; compare their logs.");
     }

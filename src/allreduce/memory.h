@@ -42,7 +42,7 @@ struct Slot {
   Buffer<std::uint64_t> list;      // coded positions
   Buffer<std::uint64_t> words;     // the union
   Buffer<std::byte> values;        // its sums
-  std::vector<ItemMemory> shares;  // what came from each worker
+  std::vector<ItemMemory> shares;  // items by worker: dealt to it, or received
   std::vector<Buffer<std::byte>> parcels;
   Buffer<std::byte> own_parcel;
   std::vector<std::uint64_t> items;  // of a sparse chunk, counted from its first

@@ -44,13 +44,13 @@ struct ParcelShape {
 // Of all items of a plan.
 inline ParcelShape parcel_shape(const Plan& plan) { return {plan.items(), plan.grain() * size_of(plan.type())}; }
 
-// Where the items of a view go that lie nowhere as it needs them.
+// Memory behind a view.
 struct ItemMemory {
   Buffer<std::uint64_t> words;
   Buffer<std::uint32_t> positions;
 };
 
-// The items of this worker, scanned with a plan of this shape.
+// The items of this worker, scanned with a plan of this shape, while `support` and `memory` stay as they are.
 ItemView view_items(const ParcelShape& shape, Support& support, ItemMemory& memory);
 
 // Packs items into `parcel`. `list` is scratch memory.

@@ -1,10 +1,10 @@
 #include "allreduce/view.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 
+#include "allreduce/tile.h"
 #include "codec/engine.h"
 #include "peel/items.h"
 #include "plan/mapping.h"
@@ -61,35 +61,16 @@ void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, st
   sum_->values.assign(values.begin(), values.end());
 }
 
-// Elements outside the union are zero already (a -0.0 keeps its sign): only those inside change. They are fetched a
-// tile before they are written, or every store would be a miss.
+// Elements outside the union are zero already (a -0.0 keeps its sign): only those inside change.
 void ChunkView::patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const {
-  constexpr std::size_t kTileWords = 64;
-  const Engine& engine = engine_of(Backend::automatic);
   const Geometry& g = plan.geometry();
   auto* to = static_cast<std::byte*>(dense_.data);
   const std::byte* from = values.data();
   const std::size_t item_bytes = g.grain * size_of(type_);
-
-  struct Tile {
-    std::uint32_t count = 0;
-    std::array<std::uint32_t, kTileWords * 64 + 64> positions;
-  };
-  std::array<Tile, 2> tiles;
-  const auto fetch = [&](std::size_t w, Tile& tile) {
-    if (w >= words.size()) return;
-    const auto size = static_cast<std::uint32_t>(std::min(kTileWords, words.size() - w));
-    tile.count = engine.positions(words.data() + w, size, tile.positions.data());
-    for (std::uint32_t i = 0; i < tile.count; ++i) {
-      __builtin_prefetch(to + bytes_of(g, w * 64 + tile.positions[i]).in_array, 1);
-    }
-  };
-  fetch(0, tiles[0]);
-  for (std::size_t w = 0, turn = 0; w < words.size(); w += kTileWords, turn ^= 1) {
-    fetch(w + kTileWords, tiles[turn ^ 1]);
-    const Tile& tile = tiles[turn];
+  const auto fetch = [&](std::uint64_t item) { __builtin_prefetch(to + bytes_of(g, item).in_array, 1); };
+  each_tile(engine_of(Backend::automatic), words, fetch, [&](std::size_t first, const Tile& tile) {
     for (std::uint32_t i = 0; i < tile.count; ++i, from += item_bytes) {
-      const std::uint64_t item = w * 64 + tile.positions[i];
+      const std::uint64_t item = first * 64 + tile.positions[i];
       if (item_bytes == 4 && g.grain == 1) {  // what most gradients are; a copy of known length is one instruction
         std::memcpy(to + item * 4, from, 4);
       } else {
@@ -97,7 +78,7 @@ void ChunkView::patch(const Plan& plan, std::span<const std::uint64_t> words, st
         std::memcpy(to + bytes.in_array, from + bytes.in_item, bytes.count);
       }
     }
-  }
+  });
 }
 
 Recovery ChunkView::decode(const Plan& plan, const Message& message, const DecodeOptions& options) const {

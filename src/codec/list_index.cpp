@@ -152,8 +152,8 @@ class BitReader {
     if (zeros >> (63 - parameter) != 0) corrupt();
     return (zeros << parameter) | low;
   }
-  // Two codes out of one load, without a look at where the stream ends: it does not end here. Zero if one of them is
-  // longer than what was loaded; nothing is taken then.
+  // Two codes out of one load, for which has_eight_bytes() must be true. `bits` is zero if one of them is longer than
+  // what was loaded.
   struct Two {
     std::uint64_t first_gap;
     std::uint64_t second_gap;
@@ -166,10 +166,11 @@ class BitReader {
     all >>= position_ % 8;
     const std::uint64_t mask = (std::uint64_t{1} << parameter) - 1;
     const std::uint64_t rest = all >> parameter;
-    const auto zeros = static_cast<std::uint32_t>(std::countr_zero(rest | kComplement));
-    const std::uint64_t then = (all >> (parameter + zeros)) >> 1;
+    if (rest == 0) return {0, 0, 0};
+    const auto zeros = static_cast<std::uint32_t>(std::countr_zero(rest));
+    const std::uint64_t then = (rest >> zeros) >> 1;
     const std::uint64_t then_rest = then >> parameter;
-    if (then_rest == 0) return {0, 0, 0};  // as it is if `rest` is zero
+    if (then_rest == 0) return {0, 0, 0};
     const auto then_zeros = static_cast<std::uint32_t>(std::countr_zero(then_rest));
     return {(std::uint64_t{zeros} << parameter) | (all & mask),
             (std::uint64_t{then_zeros} << parameter) | (then & mask), 2 * (parameter + 1) + zeros + then_zeros};
@@ -274,7 +275,7 @@ void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, s
   }
 }
 
-void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out) {
+void decode_positions(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out) {
   if (list.empty() || list[0] != out.size()) corrupt();  // a complement has the highest bit set
   std::uint32_t* to = out.data();
   each_coded(list, positions, out.size(),

@@ -4,7 +4,7 @@
 // NOT there), then a bit stream, lowest bit first, in chunks of up to 512 positions. A chunk is a 6-bit parameter r and
 // its gaps; a gap is (position - previous position - 1), its r low bits first, then the rest in unary, ended by a one.
 // For uniform supports this stays within 3% of the entropy at every density; Elias-Fano, which allows random access,
-// needs 5 to 17% more. Coding and decoding take about 4 ns an item.
+// needs 5 to 17% more. Coding takes about 8 ns an item and decoding 6 (2^26 positions at 1%, one Ice Lake core).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,6 @@ void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, s
 
 // The positions themselves, for lists of at most half of them (fewer than 2^32): exactly as many as `out` has room for,
 // or it throws as well.
-void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out);
+void decode_positions(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out);
 
 }  // namespace peel::detail

@@ -77,7 +77,7 @@ void check_in_place(const std::vector<ItemView>& views, const Buffer<std::uint64
 
 template <typename T>
 void check_against_plain(testing::Draw& draw) {
-  const std::uint64_t positions = draw.below(draw.one_in(5) ? 5000 : 300);
+  const std::uint64_t positions = draw.below(draw.one_in(20) ? 20'000 : draw.one_in(5) ? 5000 : 300);
   const std::uint32_t grain = draw.one_in(2) ? 1u << draw.below(11) : 1;
   const auto workers = static_cast<unsigned>(1 + draw.below(9));
   const std::uint64_t most = grain > 16 ? 40 : positions;  // keeps large grains quick

@@ -37,7 +37,8 @@ void run_step(SmallWorld& world, const KnownStep& known, int shift, std::uint64_
 
 class JumpingDensity : public ::testing::TestWithParam<Strategy> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, JumpingDensity,
-                         ::testing::Values(Strategy::automatic, Strategy::packed, Strategy::sketch, Strategy::split),
+                         ::testing::Values(Strategy::automatic, Strategy::packed, Strategy::sketch, Strategy::split,
+                                           Strategy::gather),
                          [](const auto& tested) { return std::string(name(tested.param)); });
 
 TEST_P(JumpingDensity, AHundredStepsStayExact) {

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "allreduce/drawn_items.h"
 #include "peel/error.h"
+#include "peel/items.h"
 #include "property.h"
 #include "refusal.h"
 #include "scale.h"
@@ -73,6 +75,30 @@ TEST(Parcel, AShortListStaysOne) {
   EXPECT_TRUE(comes_as_list(10));
   EXPECT_FALSE(comes_as_list(100));
   EXPECT_FALSE(comes_as_list(500));
+}
+
+// A worker's own items, as a list up to one in 32 and as a bitmap above, over more than one tile.
+TEST(OwnItems, AreAListWhereTheyAreFew) {
+  constexpr std::uint64_t kElements = 10'000;
+  for (const std::uint64_t items : {0u, 1u, 311u, 312u, 313u, 5000u, 10'000u}) {
+    std::vector<float> x(kElements);
+    for (std::uint64_t i = 0; i < items; ++i) x[i * kElements / items] = static_cast<float>(i + 1);
+    const Plan plan = Plan::make({.elements = kElements, .index = Index::bitmap});
+    Support support;
+    scan(plan, x, support);
+    ItemMemory memory;
+    const ItemView view = view_items(parcel_shape(plan), support, memory);
+    ASSERT_EQ(view.items, items);
+    ASSERT_EQ(view.words.empty(), items != 0 && items <= kElements / 32) << items;
+    for (std::uint64_t i = 0; i < view.positions.size(); ++i) ASSERT_EQ(view.positions[i], i * kElements / items);
+    Buffer<std::uint64_t> list;
+    Buffer<std::byte> parcel;
+    pack_parcel(parcel_shape(plan), view, list, parcel);
+    ItemMemory received;
+    const ItemView opened = open_parcel(parcel_shape(plan), parcel, received);
+    ASSERT_TRUE(std::equal(opened.words.begin(), opened.words.end(), support.words().begin()));
+    ASSERT_TRUE(items == 0 || std::memcmp(opened.values, support.values().data(), items * 4) == 0);
+  }
 }
 
 TEST(Parcel, TakesTheIndexThatFits) {

@@ -42,8 +42,8 @@ double workspace_of(Strategy strategy, unsigned permille, unsigned workers) {
   return static_cast<double>(most) / static_cast<double>(bytes);
 }
 
-// As a part of the array: half of it is the promise. Two strategies need more where nearly everything is non-zero; what
-// they need is held here, so that it does not grow.
+// As a part of the array: half of it is the promise. Some strategies need more where nearly everything is non-zero;
+// what they need is held here, so that it does not grow.
 struct Room {
   Strategy strategy;
   double at_1_percent, at_30_percent, at_90_percent;

@@ -70,8 +70,8 @@ bool ToCells(const Geometry& g, const std::byte* values, std::size_t count, std:
   });
 }
 
-// The cells of the items `own` to their places among all items of a word, with zeros between them. No branch depends on
-// who has which item: that took 10 ns an item of the union, this takes 1 to 2.
+// The cells of the items `own` to their places among all items of a word, with zeros between them. A branch for
+// every item of the union took 16 ns an item at 70%, this takes 3 (four workers on two Ice Lake cores).
 template <typename Cell>
 std::byte* PlaceCellsOf(std::uint64_t own, std::uint64_t all, const std::byte* HWY_RESTRICT cells,
                         std::byte* HWY_RESTRICT slots) {
@@ -106,8 +106,8 @@ bool PackWords(const Geometry& g, const std::uint64_t* own, const std::uint64_t*
   const std::size_t cell = g.cells == CellType::native ? size_of(g.type) : g.cells == CellType::fixed64 ? 8 : 4;
   const std::size_t from_bytes = g.grain * size_of(g.type);
   const std::size_t to_bytes = g.grain * cell;
-  std::uint64_t agreed = 0;  // items not yet converted
-  std::array<std::byte, 64 * 8> converted;
+  std::uint64_t agreed = 0;                                                // items not yet converted
+  alignas(8) std::array<std::byte, 64 * sizeof(std::uint64_t)> converted;  // the cells of a word
   bool fits = true;
   const auto flush = [&]() HWY_ATTR {
     if (agreed == 0) return;

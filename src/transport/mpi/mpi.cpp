@@ -194,7 +194,7 @@ void Mpi::finish(std::size_t index, const MPI_Status& status) {
 }
 
 // Workers often share cores: then spinning takes from the others the time in which they would send. Napping after 4
-// fruitless tests instead of 64 took a sum of 2^24 float32 at 1% from 106 ms to 58 (four workers on two cores, 1 gbit).
+// fruitless tests instead of 64 halved the time of a sum of 2^24 float32 at 1% (four workers on two cores, 1 gbit).
 void Mpi::relax() {
   constexpr unsigned kYields = 4;
   constexpr std::chrono::microseconds kNap{20};
