@@ -1,0 +1,204 @@
+// peelreduce._core: states and exchanges for Python. Arrays come as addresses of memory that the caller keeps alive;
+// what takes time runs without the interpreter's lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <memory>
+
+#include "names.h"
+#include "peel/codec.h"
+#include "peel/exchange.h"
+#include "tensors.h"
+
+namespace peel::python {
+namespace {
+
+using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+using namespace nb::literals;
+
+StateOptions options_of(std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
+                        std::uint64_t estimate_bytes, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
+                        unsigned threads, std::string name) {
+  StateOptions options;
+  options.strategy = strategy_named(strategy);
+  options.grain = grain;
+  options.elements = elements;
+  options.estimate_bytes = estimate_bytes;
+  options.seed = seed;
+  options.chunk_bytes = chunk_bytes;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  options.execution.threads = threads;
+  options.name = std::move(name);
+  return options;
+}
+
+void bind_state(nb::module_& m) {
+  nb::class_<State>(m, "State", "What an all-reduce remembers from step to step; one for each array.")
+      .def(
+          "__init__",
+          [](State* self, std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
+             std::uint64_t estimate_bytes, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
+             unsigned threads, std::string name) {
+            new (self) State(options_of(strategy, grain, elements, estimate_bytes, seed, chunk_bytes, timeout, threads,
+                                        std::move(name)));
+          },
+          nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0,
+          "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0, "threads"_a = 1, "name"_a = "gradient")
+      .def("serialise",
+           [](const State& self) {
+             const std::vector<std::byte> bytes = self.serialise();
+             return nb::bytes(bytes.data(), bytes.size());
+           })
+      .def("restore",
+           [](State& self, const nb::bytes& bytes) {
+             self.restore({static_cast<const std::byte*>(bytes.data()), bytes.size()});
+           })
+      .def(
+          "last", [](const State& self) { return self.last().to_json(); }, "The last report, as JSON.")
+      .def(
+          "totals", [](const State& self) { return self.totals().to_json(); }, "Sums over all steps, as JSON.")
+      .def("prometheus",
+           [](const State& self) { return to_prometheus(self.last(), self.totals(), self.options().name); });
+}
+
+void bind_collective(nb::module_& m) {
+  nb::class_<Collective>(m, "Collective", "What an exchange asks for.")
+      .def_prop_ro("kind", [](const Collective& self) { return name(self.kind); })
+      .def_prop_ro("sequence", [](const Collective& self) { return self.sequence; })
+      .def_prop_ro("data",
+                   [](nb::handle_t<Collective> handle) {
+                     const auto& self = nb::cast<const Collective&>(handle);
+                     const ElementType type = self.kind == Collective::Kind::bit_or ? ElementType::int64 : self.type;
+                     return tensor_over(self.data.data(), self.data.size(), type, handle);
+                   })
+      .def_prop_ro("sizes",
+                   [](const Collective& self) {
+                     std::vector<std::size_t> sizes;
+                     for (const auto& part : self.send) sizes.push_back(part.size());
+                     return sizes;
+                   })
+      .def("send",
+           [](nb::handle_t<Collective> handle, std::size_t worker) {
+             const auto& self = nb::cast<const Collective&>(handle);
+             return bytes_over(self.send.at(worker).data(), self.send.at(worker).size(), handle);
+           })
+      .def(
+          "receive",
+          [](nb::handle_t<Collective> handle, std::size_t worker, std::size_t bytes) {
+            auto& self = nb::cast<Collective&>(handle);
+            self.received.at(worker).resize(bytes);
+            return bytes_over(self.received.at(worker).data(), bytes, handle);
+          },
+          "Memory for what that worker sent.");
+}
+
+// The sum of a sparse gradient.
+struct SparseSum {
+  Sparse sum;
+};
+
+// An exchange that can be ended before its Python object is: tracebacks keep those alive.
+class Driven {
+ public:
+  explicit Driven(std::unique_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+  Collective* next() { return open().next(); }
+  void complete(Collective& done) { open().complete(done); }
+  [[nodiscard]] bool finished() const { return open().finished(); }
+  [[nodiscard]] bool moving() const { return open().moving(); }
+  void close() { exchange_.reset(); }
+
+ private:
+  [[nodiscard]] Exchange& open() const {
+    if (exchange_ == nullptr) throw Error(ErrorCode::invalid_argument, "This exchange was closed; begin another one.");
+    return *exchange_;
+  }
+
+  std::unique_ptr<Exchange> exchange_;
+};
+
+World world_of(unsigned rank, unsigned size, double latency_s, double bytes_per_second, double copy_bytes_per_second,
+               bool moves_buffers, bool sums_floats) {
+  return {.rank = rank,
+          .size = size,
+          .link = {.latency_s = latency_s,
+                   .bytes_per_second = bytes_per_second,
+                   .copy_bytes_per_second = copy_bytes_per_second},
+          .moves_buffers = moves_buffers,
+          .sums_floats = sums_floats};
+}
+
+void bind_exchange(nb::module_& m) {
+  nb::class_<World>(m, "World", "Who takes part, and what connects them.")
+      .def(
+          "__init__",
+          [](World* self, unsigned rank, unsigned size, double latency_s, double bytes_per_second,
+             double copy_bytes_per_second, bool moves_buffers, bool sums_floats) {
+            new (self) World(
+                world_of(rank, size, latency_s, bytes_per_second, copy_bytes_per_second, moves_buffers, sums_floats));
+          },
+          "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
+          "moves_buffers"_a = true, "sums_floats"_a = true)
+      .def_ro("rank", &World::rank)
+      .def_ro("size", &World::size);
+
+  nb::class_<SparseSum>(m, "SparseSum")
+      .def(nb::init<>())
+      .def_prop_ro("items",
+                   [](nb::handle_t<SparseSum> handle) {
+                     const auto& self = nb::cast<const SparseSum&>(handle);
+                     return tensor_over(self.sum.items.data(), self.sum.items.size() * 8, ElementType::int64, handle);
+                   })
+      .def_prop_ro("values", [](nb::handle_t<SparseSum> handle) {
+        const auto& self = nb::cast<const SparseSum&>(handle);
+        return tensor_over(self.sum.values.data(), self.sum.values.size(), self.sum.type, handle);
+      });
+
+  nb::class_<Driven>(m, "Exchange", "One all-reduce without communication: it says what to perform.")
+      .def_static(
+          "dense",
+          [](State& state, const World& world, std::uintptr_t address, std::uint64_t elements, std::string_view type,
+             bool scatter) {
+            const Dense x(reinterpret_cast<void*>(address), elements, type_named(type));
+            return new Driven(
+                std::make_unique<Exchange>(state, world, x, scatter ? Outcome::scattered : Outcome::everywhere));
+          },
+          "state"_a, "world"_a, "address"_a, "elements"_a, "type"_a, "scatter"_a = false, nb::keep_alive<0, 1>())
+      .def_static(
+          "sparse",
+          [](State& state, const World& world, std::uintptr_t items, std::uint64_t count, std::uintptr_t values,
+             std::string_view type, SparseSum& sum) {
+            const ConstSparse x({reinterpret_cast<const std::uint64_t*>(items), count},
+                                reinterpret_cast<const void*>(values), type_named(type));
+            return new Driven(std::make_unique<Exchange>(state, world, x, sum.sum));
+          },
+          "state"_a, "world"_a, "items"_a, "count"_a, "values"_a, "type"_a, "sum"_a, nb::keep_alive<0, 1>(),
+          nb::keep_alive<0, 7>())
+      .def("next", &Driven::next, nb::rv_policy::reference_internal, Unlocked())
+      .def("complete", &Driven::complete, Unlocked())
+      .def_prop_ro("finished", &Driven::finished)
+      .def_prop_ro("moving", &Driven::moving)
+      .def("close", &Driven::close, "Gives the state back. What is under way must be over.");
+}
+
+}  // namespace
+}  // namespace peel::python
+
+NB_MODULE(_core, m) {
+  nanobind::set_leak_warnings(false);  // DDP keeps its hook's state until the process ends
+  m.doc() = "The C++ library behind peelreduce.";
+  nanobind::exception<peel::Error>(m, "Error", PyExc_RuntimeError);
+  m.def("version", [] { return PEEL_VERSION; });
+  m.def("backends", [] {
+    std::vector<std::string> names;
+    for (const peel::Backend backend : peel::available_backends()) names.emplace_back(name(backend));
+    return names;
+  });
+  m.def("simd_target", &peel::simd_target);
+  peel::python::bind_state(m);
+  peel::python::bind_collective(m);
+  peel::python::bind_exchange(m);
+}
