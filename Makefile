@@ -3,11 +3,12 @@ JOBS ?= $(shell nproc)
 RELEASE := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check bench format clean always
+.PHONY: help demo test test-python test-gpu check bench format clean always
 
 help:
 	@echo "make demo    build, then all-reduce gradients of four workers over slow links; writes build/demo.html"
 	@echo "make test    build, then run every test"
+	@echo "make test-python  build the Python package and test it; fetches torch (5 GB) once, where there is none"
 	@echo "make test-gpu  build, then run the tests that need a GPU; without one, say so"
 	@echo "make check   sanitizers, fuzzers, clang-tidy, format and house rules"
 	@echo "make bench   build, then run the microbenchmarks"
@@ -23,6 +24,10 @@ demo: $(RELEASE)/build.ninja
 test: $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE) -j $(JOBS)
 	@ctest --preset release -j $(JOBS)
+	@scripts/test-python
+
+test-python:
+	@scripts/test-python --fetch
 
 test-gpu: $(RELEASE)/build.ninja
 	@JOBS=$(JOBS) scripts/test-gpu $(RELEASE)

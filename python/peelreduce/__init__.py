@@ -1,0 +1,25 @@
+"""Lossless all-reduce of sparse gradients for PyTorch.
+
+    model.register_comm_hook(peelreduce.DDPState(), peelreduce.allreduce_hook)
+"""
+
+from ._core import Error, version
+from .ddp import DDPState, allreduce_hook
+from .fsdp import apply_fsdp
+from .functional import State, Work, all_reduce
+from .sparsifiers import Threshold, TopK
+
+__version__ = version()
+
+__all__ = [
+    "DDPState",
+    "Error",
+    "State",
+    "Threshold",
+    "TopK",
+    "Work",
+    "__version__",
+    "all_reduce",
+    "allreduce_hook",
+    "apply_fsdp",
+]

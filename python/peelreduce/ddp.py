@@ -1,0 +1,165 @@
+"""The hook for DistributedDataParallel.
+
+    model.register_comm_hook(peelreduce.DDPState(), peelreduce.allreduce_hook)
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import _core
+from ._dispatcher import Dispatcher
+from ._tasks import Sum, check_tensor, make_core_state
+from .sparsifiers import Memory, Sparsifier
+
+_FORMAT = 1
+
+
+@dataclass
+class _Bucket:
+    """What is known of one set of parameters that DDP reduces together."""
+
+    key: str
+    dense: bool  # on purpose: early, or small
+    parameters: list[torch.Tensor]  # held, so that no other tensor gets their identity
+    state: _core.State
+    memory: Memory  # of the sparsifier
+
+
+class DDPState:
+    """Options and memory of the hook; one for each model.
+
+    Args:
+        process_group: the workers of the model; the default group unless told otherwise.
+        strategy: "auto", or one of "dense", "packed", "sketch", "split" and "gather".
+        timeout: seconds after which a worker that does not answer is an error.
+        min_bytes: buckets smaller than this are summed dense.
+        start_step: steps before this one are summed dense, as in torch's own hooks.
+        threads: of each worker's codec; 0 takes all cores.
+        sparsifier: sends only a part of each dense gradient now, and the rest later; lossy, see TopK and Threshold.
+
+    Making or loading one communicates nothing; the first bucket does.
+    """
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        strategy: str = "auto",
+        timeout: float = 60.0,
+        min_bytes: int = 0,
+        start_step: int = 0,
+        threads: int = 1,
+        sparsifier: Sparsifier | None = None,
+    ) -> None:
+        _core.State(strategy=strategy)  # refuses an unknown one here, and not in the first backward pass
+        if timeout <= 0:
+            raise ValueError(f"timeout must be positive, in seconds, not {timeout}.")
+        self.process_group = process_group
+        self.strategy = strategy
+        self.timeout = timeout
+        self.min_bytes = min_bytes
+        self.start_step = start_step
+        self.threads = threads
+        self.sparsifier = sparsifier
+        self.step = 0
+        self._dispatcher: Dispatcher | None = None
+        self._buckets: dict[tuple[int, ...], _Bucket] = {}
+        self._saved: dict[str, bytes] = {}  # loaded, for buckets that were not seen yet
+        self._saved_memory: dict[str, Memory] = {}
+
+    def reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Averages a bucket over all workers; returns at once."""
+        tensor = bucket.buffer()
+        check_tensor(tensor)
+        if self._dispatcher is None:
+            self._dispatcher = Dispatcher(self.process_group, self.timeout)
+        workers = dist.get_world_size(self.process_group)
+        known = self._known(bucket, tensor)
+        sparsifier = None if known.dense or tensor.is_sparse else self.sparsifier
+        prepare = None if sparsifier is None else partial(sparsifier.apply, memory=known.memory)
+        task = Sum(tensor, known.state, 1.0 / workers, prepare=prepare)
+        if bucket.is_last():
+            self.step += 1
+        self._dispatcher.submit(task)
+        return task.result.then(_value)
+
+    def stats(self) -> dict[str, Any]:
+        """What was sent and saved so far: totals, and for each bucket its totals and last report."""
+        buckets = {
+            one.key: {"totals": json.loads(one.state.totals()), "last": json.loads(one.state.last())}
+            for one in self._buckets.values()
+        }
+        sent = sum(one["totals"]["bytes_sent"] for one in buckets.values())
+        dense = sum(one["totals"]["dense_bytes"] for one in buckets.values())
+        return {"steps": self.step, "bytes_sent": sent, "dense_bytes": dense, "buckets": buckets}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values, which torch.load takes without unpickling objects."""
+        saved = dict(self._saved)
+        saved.update({one.key: one.state.serialise() for one in self._buckets.values()})
+        memory = dict(self._saved_memory)
+        memory.update({one.key: dict(one.memory) for one in self._buckets.values() if one.memory})
+        return {
+            "format": _FORMAT,
+            "step": self.step,
+            "buckets": {key: list(state) for key, state in saved.items()},
+            "sparsifier": memory,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes what state_dict() gave. All workers load, or none."""
+        if state_dict.get("format") != _FORMAT:
+            raise ValueError("This is not a state_dict of peelreduce.DDPState, or of another version; start anew.")
+        self.step = int(state_dict["step"])
+        self._buckets.clear()
+        self._saved = {str(key): bytes(state) for key, state in state_dict["buckets"].items()}
+        self._saved_memory = {str(key): dict(memory) for key, memory in state_dict["sparsifier"].items()}
+
+    def _known(self, bucket: dist.GradBucket, tensor: torch.Tensor) -> _Bucket:
+        """By the bucket's parameters: DDP numbers its buckets anew after the first step."""
+        dense = self.step < self.start_step or tensor.numel() * tensor.element_size() < self.min_bytes
+        parameters = bucket.parameters()
+        identity = (int(dense), *(id(parameter) for parameter in parameters))
+        found = self._buckets.get(identity)
+        if found is None:
+            key = self._key(parameters, dense)
+            state = self._new_state(key, tensor, dense)
+            found = _Bucket(key, dense, parameters, state, self._saved_memory.pop(key, {}))
+            self._buckets[identity] = found
+        return found
+
+    def _key(self, parameters: list[torch.Tensor], dense: bool) -> str:
+        """The same in every run: shapes, and how many buckets of these shapes there were before."""
+        shapes = repr((dense, [tuple(parameter.shape) for parameter in parameters]))
+        name = hashlib.blake2s(shapes.encode(), digest_size=8).hexdigest()
+        number = sum(1 for one in self._buckets.values() if one.key.startswith(name))
+        return f"{name}-{number}"
+
+    def _new_state(self, key: str, tensor: torch.Tensor, dense: bool) -> _core.State:
+        strategy = "dense" if dense else self.strategy
+        state = make_core_state(
+            tensor, strategy=strategy, timeout=self.timeout, threads=self.threads, name=f"bucket {key}"
+        )
+        if key in self._saved:
+            state.restore(self._saved.pop(key))
+        return state
+
+
+def _value(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+    """Raises what went wrong. DDP does not look whether a future made in Python holds an error; it does of this one."""
+    return future.value()
+
+
+def allreduce_hook(state: DDPState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages gradients over all workers; for DistributedDataParallel.register_comm_hook."""
+    if not isinstance(state, DDPState):
+        raise TypeError(f"The state of this hook is a peelreduce.DDPState, not {type(state).__name__}.")
+    if not isinstance(bucket, dist.GradBucket):
+        raise TypeError(f"This hook reduces buckets of DistributedDataParallel, not {type(bucket).__name__}.")
+    return state.reduce(bucket)

@@ -1,0 +1,113 @@
+"""Summing one tensor over all workers, as torch.distributed.all_reduce does."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import _core
+from ._dispatcher import Dispatcher
+from ._tasks import Sum, check_tensor, make_core_state
+
+
+class State:
+    """What sums of one tensor remember from step to step. One for each tensor that is summed again and again.
+
+    Args:
+        strategy: "auto", or one of "dense", "packed", "sketch", "split" and "gather".
+        timeout: seconds after which a worker that does not answer is an error.
+        threads: of each worker's codec; 0 takes all cores.
+    """
+
+    def __init__(self, *, strategy: str = "auto", timeout: float = 60.0, threads: int = 1) -> None:
+        if timeout <= 0:
+            raise ValueError(f"timeout must be positive, in seconds, not {timeout}.")
+        _core.State(strategy=strategy)  # refuses an unknown one
+        self._strategy = strategy
+        self.timeout = timeout
+        self._threads = threads
+        self._shape: tuple[Any, ...] | None = None
+        self._core: _core.State | None = None
+
+    def report(self) -> dict[str, Any]:
+        """What the last sum did; empty before the first."""
+        return json.loads(self._core.last()) if self._core is not None else {}
+
+    def core_state(self, tensor: torch.Tensor) -> _core.State:
+        """The state for tensors like this one: another shape starts anew."""
+        shape = (tuple(tensor.shape), tensor.dtype, tensor.is_sparse, tensor.sparse_dim() if tensor.is_sparse else 0)
+        if self._core is None or self._shape != shape:
+            self._core = make_core_state(
+                tensor, strategy=self._strategy, timeout=self.timeout, threads=self._threads, name="tensor"
+            )
+            self._shape = shape
+        return self._core
+
+
+class Work:
+    """A sum under way."""
+
+    def __init__(self, result: torch.futures.Future[torch.Tensor]) -> None:
+        self._result = result
+
+    def is_completed(self) -> bool:
+        return self._result.done()
+
+    def wait(self) -> bool:
+        """Returns when the tensor holds the sum; raises what went wrong, within the time-out."""
+        self._result.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future[torch.Tensor]:
+        return self._result
+
+
+_lock = threading.Lock()
+_dispatchers: dict[tuple[dist.ProcessGroup, float], Dispatcher] = {}
+_states: dict[tuple[Any, ...], State] = {}
+
+
+def dispatcher_of(group: dist.ProcessGroup | None, timeout: float) -> Dispatcher:
+    """The dispatcher of all sums over these workers."""
+    workers = group if group is not None else dist.group.WORLD
+    with _lock:
+        return _dispatchers.setdefault((workers, timeout), Dispatcher(workers, timeout))
+
+
+def _default_state(group: dist.ProcessGroup | None, tensor: torch.Tensor) -> State:
+    with _lock:
+        return _states.setdefault((group, tuple(tensor.shape), tensor.dtype, tensor.is_sparse), State())
+
+
+def all_reduce(
+    tensor: torch.Tensor,
+    op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+    *,
+    state: State | None = None,
+) -> Work | None:
+    """Sums or averages a tensor over all workers, in place.
+
+    Dense tensors and sparse COO tensors; the latter become coalesced. Without a state, tensors of one shape and type
+    share one: give each tensor that is summed again and again its own.
+    """
+    check_tensor(tensor)
+    if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        raise ValueError(f"peelreduce.all_reduce sums (SUM) and averages (AVG); it has no {op}.")
+    if op == dist.ReduceOp.AVG and not tensor.dtype.is_floating_point:
+        raise ValueError(f"Only floating-point tensors have averages; this one is {tensor.dtype}.")
+    workers = dist.get_world_size(group)
+    chosen = state if state is not None else _default_state(group, tensor)
+    factor = 1.0 / workers if op == dist.ReduceOp.AVG else None
+    task = Sum(tensor, chosen.core_state(tensor), factor, in_place=True)
+    dispatcher_of(group, chosen.timeout).submit(task)
+    work = Work(task.result)
+    if async_op:
+        return work
+    work.wait()
+    return None
