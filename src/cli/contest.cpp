@@ -88,7 +88,7 @@ using Samples = std::vector<Sample>;  // one of every worker
 // Where the workers wait for each other and tell what they measured.
 class Meeting {
  public:
-  explicit Meeting(Communicator& communicator) : communicator_(communicator), channel_(communicator.open_channel()) {}
+  explicit Meeting(Communicator& communicator) : communicator_(communicator) {}
 
   void wait() { tell({}); }
 
@@ -97,8 +97,8 @@ class Meeting {
     Collective gathering{.kind = Collective::Kind::all_gather};
     gathering.send = {std::as_bytes(std::span(&mine, 1))};
     gathering.received.resize(communicator_.size());
-    gathering.sequence = sequence_++;
-    perform(communicator_, gathering, channel_, kPatience);
+    // A channel for each, since over NCCL no collective may belong to an older one than the last exchange.
+    perform(communicator_, gathering, communicator_.open_channel(), kPatience);
     Samples all(communicator_.size(), mine);
     for (unsigned worker = 0; worker < communicator_.size(); ++worker) {
       if (worker != communicator_.rank()) std::memcpy(&all[worker], gathering.received[worker].data(), sizeof(Sample));
@@ -108,8 +108,6 @@ class Meeting {
 
  private:
   Communicator& communicator_;
-  std::uint32_t channel_;
-  std::uint32_t sequence_ = 0;
 };
 
 double median(std::vector<double> values) {
