@@ -55,7 +55,7 @@ void check(const ParcelShape& shape, const Buffer<std::byte>& parcel) {
   const ItemView twice[] = {view, open_parcel_as_it_comes(shape, again, third)};
   Buffer<std::uint64_t> both;
   Buffer<std::byte> sums(unite_items(shape.positions, twice, both) * shape.item_bytes);
-  demand(std::equal(view.words.begin(), view.words.end(), both.begin(), both.end()));
+  demand(std::equal(view.words.begin(), view.words.end(), both.data(), both.data() + both.size()));
   if (shape.item_bytes % 4 == 0) {
     add_items(ElementType::int32, static_cast<std::uint32_t>(shape.item_bytes / 4), twice, both, sums.data());
   }
