@@ -90,7 +90,7 @@ def main() -> None:
         print(f"{parameters / 1e6:.1f} million parameters, {statistics.median(times[5:] or times) * 1e3:.0f} ms a step")
         if options.reduce == "peel":
             stats = state.stats()
-            print(f"sent {stats['bytes_sent'] / stats['dense_bytes']:.2%} of what dense sums send")
+            print(f"sent {stats['bytes_sent'] / max(stats['dense_bytes'], 1):.2%} of what dense sums send")
     dist.destroy_process_group()
 
 

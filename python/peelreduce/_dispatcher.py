@@ -2,8 +2,8 @@
 
 Torch wants the collectives of a group issued in the same order by every worker, while several arrays are under way and
 complete in different orders on different workers. So there are two lanes, each a thread with a process group of its
-own. Array number n of a group goes to lane n mod 2, which drives one exchange after another; and an exchange hands out
-its collectives in an order that does not depend on what completed first. Whoever submits never waits.
+own. The n-th array to be submitted goes to lane n mod 2, which drives one exchange after another; and an exchange hands
+out its collectives in an order that does not depend on what completed first. Whoever submits never waits.
 
 Lanes, and not one group on which arrays alternate: with a fixed alternation the second round of an array waits until
 the next array exists, which during a backward pass may be long.
@@ -13,18 +13,26 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import queue
 import threading
+import weakref
 from collections import deque
+from collections.abc import Callable
 
+import torch
 import torch.distributed as dist
 
 from . import _core
 from ._link import LinkFacts, measure_link
-from ._transport import Pending, Transport, make_transport
+from ._transport import Pending, Transport, make_transport, reserve_names
 
 _LANES = 2
 _PATIENCE = 2.0  # seconds, at the end of the process
+
+
+class Refused(_core.Error):
+    """The workers disagree, or one was called wrongly: all of them hear of it before any data moves."""
 
 
 class Lane:
@@ -40,30 +48,49 @@ class Lane:
             copy_bytes_per_second=link.copy_bytes_per_second,
         )
 
-    def drive(self, exchange: _core.Exchange) -> None:
-        """Performs everything that the exchange asks for. Throws if a worker is gone or stands still."""
+    def drive(self, begin: Callable[[], _core.Exchange]) -> None:
+        """Performs everything that an exchange asks for. Throws if a worker is gone or stands still."""
+        try:
+            exchange = begin()
+        except _core.Error as error:  # a world of one has nobody to tell
+            raise Refused(str(error)) from error
         under_way: deque[tuple[_core.Collective, Pending]] = deque()
         try:
             while not exchange.finished:
                 while (what := exchange.next()) is not None:
                     under_way.append((what, self.transport.start(what)))
                 if under_way:
-                    what, pending = under_way.popleft()
+                    what, pending = under_way[0]
                     pending.wait()
+                    under_way.popleft()
                     exchange.complete(what)
         except _core.Error as error:
-            if exchange.moving:
+            if under_way or exchange.moving:
                 raise
-            exchange.close()  # or the state would be in use for as long as somebody keeps the traceback
             raise Refused(str(error)) from error
+        finally:
+            _drain(under_way)
+            exchange.close()  # or the state would be in use for as long as somebody keeps the traceback
 
 
-class Refused(_core.Error):
-    """The workers disagree, or one was called wrongly: all of them hear of it before any data moves."""
+def _drain(under_way: deque[tuple[_core.Collective, Pending]]) -> None:
+    """What torch still writes to must not be given back. Each of these ends, at the latest with the time-out."""
+    for _, pending in under_way:
+        try:
+            pending.wait()
+        except Exception:  # noqa: BLE001, S110: the first error is the one that counts
+            pass
 
 
 class Task:
     """Something to do on a lane. Exactly one of run() and fail() is called, on the lane's thread."""
+
+    def __init__(self, after: threading.Event | None = None) -> None:
+        self.after = after  # it uses what an earlier task, on whichever lane, uses until then
+        self.done = threading.Event()
+
+    def prepare(self) -> None:
+        """What needs no other worker."""
 
     def run(self, lane: Lane) -> None:
         raise NotImplementedError
@@ -75,69 +102,106 @@ class Task:
 class Dispatcher:
     """Two lanes over one set of workers, made when the first task comes."""
 
-    def __init__(self, group: dist.ProcessGroup | None, timeout: float) -> None:
+    def __init__(self, group: dist.ProcessGroup, timeout: float) -> None:
         self._group = group
         self._timeout = timeout
+        self._names: list[str] = []
         self._queues: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(_LANES)]
         self._turns = itertools.count()
         self._lanes: list[Lane] = []
         self._threads: list[threading.Thread] = []
         self._made = threading.Event()
         self._error: BaseException | None = None
-        self._started = False
+        self._process = os.getpid()
+        self._closed = False
         self._lock = threading.Lock()
 
     def submit(self, task: Task) -> None:
         """Every worker submits the same tasks in the same order."""
         with self._lock:
-            if not self._started:
-                self._started = True
-                atexit.register(self.close)
-                for number in range(_LANES):
-                    thread = threading.Thread(target=self._run, args=(number,), name=f"peelreduce-{number}", daemon=True)
-                    self._threads.append(thread)
-                    thread.start()
+            refusal = self._refusal()
+            if refusal is not None:
+                task.done.set()  # nobody waits for it
+                raise _core.Error(refusal)
+            if not self._threads:
+                self._start()
             self._queues[next(self._turns) % _LANES].put(task)
+
+    def _refusal(self) -> str | None:
+        if self._closed or os.getpid() != self._process:
+            return (
+                "These lanes have ended, with their process or before it; submit from the process that made them, and "
+                "before it ends."
+            )
+        if threading.current_thread() in self._threads:
+            return (
+                "A sum was submitted by a callback of another one, whose order differs from worker to worker; submit it "
+                "from the thread that trains."
+            )
+        return None
+
+    def _start(self) -> None:
+        self._names = reserve_names(self._group, _LANES)  # here, where all workers do the same in the same order
+        _close_at_exit.add(self)
+        for number in range(_LANES):
+            thread = threading.Thread(target=self._run, args=(number,), name=f"peelreduce-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def close(self) -> None:
         """Has the threads end after what was submitted. A thread that is still there when the interpreter goes may take
         the process with it, but one that waits for a worker that is gone is not waited for long."""
+        with self._lock:
+            self._closed = True
         for tasks in self._queues:
             tasks.put(None)
         for thread in self._threads:
-            thread.join(_PATIENCE)
+            if thread is not threading.current_thread():
+                thread.join(_PATIENCE)
 
     def _make_lanes(self) -> None:
         try:
-            transports = [make_transport(self._group, self._timeout) for _ in range(_LANES)]
+            transports = [make_transport(self._group, name, self._timeout) for name in self._names]
             link = measure_link(transports[0])
             self._lanes = [Lane(transport, link) for transport in transports]
         except BaseException as error:  # noqa: BLE001: whatever it is, tasks hear of it
-            self._error = error
+            self._error = _failed_collective(error)
         self._made.set()
 
     def _run(self, number: int) -> None:
-        tasks = self._queues[number]
-        while (task := tasks.get()) is not None:
-            if number == 0 and not self._made.is_set():
-                self._make_lanes()
-            self._made.wait()  # bounded: what lane 0 does while this one waits has time-outs
-            self._perform(task, number)
+        if number == 0:
+            self._make_lanes()
+        self._made.wait()  # what lane 0 does meanwhile has time-outs
+        with torch.no_grad():
+            while (task := self._queues[number].get()) is not None:
+                if task.after is not None:
+                    task.after.wait()  # an earlier task never waits for a later one, and has time-outs
+                self._perform(task, number)
+                task.done.set()
+                del task  # or the last tensor would live until the next one comes
 
     def _perform(self, task: Task, number: int) -> None:
-        if self._error is None:
+        error = self._error
+        if error is None:
+            try:
+                task.prepare()
+            except BaseException as local:  # noqa: BLE001: the thread must live on to fail what comes later
+                error = _core.Error(f"This worker failed before it could sum, so the others will wait in vain: {local}")
+                error.__cause__ = local
+        if error is None:
             try:
                 task.run(self._lanes[number])
                 return
-            except Refused as error:  # on every worker, so the lanes are in step and go on
-                task.fail(error)
+            except Refused as refused:  # on every worker, so the lanes are in step and go on
+                task.fail(refused)
                 return
-            except BaseException as error:  # noqa: BLE001: the thread must live on to fail what comes later
-                self._error = error
-        task.fail(_explained(self._error))
+            except BaseException as failed:  # noqa: BLE001: as above
+                error = _failed_collective(failed)
+        self._error = self._error or error
+        task.fail(error)
 
 
-def _explained(error: BaseException) -> BaseException:
+def _failed_collective(error: BaseException) -> BaseException:
     if isinstance(error, _core.Error):
         return error
     explained = _core.Error(
@@ -148,3 +212,10 @@ def _explained(error: BaseException) -> BaseException:
     return explained
 
 
+_close_at_exit: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for dispatcher in list(_close_at_exit):
+        dispatcher.close()

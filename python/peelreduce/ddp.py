@@ -7,6 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import torch.distributed as dist
 
 from . import _core
 from ._dispatcher import Dispatcher
-from ._tasks import Sum, check_tensor, make_core_state
+from ._tasks import ArrayState, Sum, check_tensor
 from .sparsifiers import Memory, Sparsifier
 
 _FORMAT = 1
@@ -27,8 +28,9 @@ class _Bucket:
     key: str
     dense: bool  # on purpose: early, or small
     parameters: list[torch.Tensor]  # held, so that no other tensor gets their identity
-    state: _core.State
+    state: ArrayState
     memory: Memory  # of the sparsifier
+    last_step: int = 0  # in which it was seen
 
 
 class DDPState:
@@ -72,39 +74,46 @@ class DDPState:
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._saved: dict[str, bytes] = {}  # loaded, for buckets that were not seen yet
         self._saved_memory: dict[str, Memory] = {}
+        self._forgotten = [0, 0]  # bytes sent, and of dense sums, of buckets that are gone
 
     def reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Averages a bucket over all workers; returns at once."""
         tensor = bucket.buffer()
         check_tensor(tensor)
         if self._dispatcher is None:
-            self._dispatcher = Dispatcher(self.process_group, self.timeout)
+            group = self.process_group if self.process_group is not None else dist.group.WORLD
+            if group is None:
+                raise ValueError("There is no process group; call torch.distributed.init_process_group first.")
+            self._dispatcher = Dispatcher(group, self.timeout)
         workers = dist.get_world_size(self.process_group)
         known = self._known(bucket, tensor)
         sparsifier = None if known.dense or tensor.is_sparse else self.sparsifier
-        prepare = None if sparsifier is None else partial(sparsifier.apply, memory=known.memory)
-        task = Sum(tensor, known.state, 1.0 / workers, prepare=prepare)
+        select = None if sparsifier is None else partial(sparsifier.apply, memory=known.memory)
+        task = Sum(tensor, known.state, 1.0 / workers, select=select)
         if bucket.is_last():
-            self.step += 1
+            self._end_step()
         self._dispatcher.submit(task)
         return task.result.then(_value)
 
     def stats(self) -> dict[str, Any]:
         """What was sent and saved so far: totals, and for each bucket its totals and last report."""
         buckets = {
-            one.key: {"totals": json.loads(one.state.totals()), "last": json.loads(one.state.last())}
+            one.key: {"totals": json.loads(one.state.core.totals()), "last": json.loads(one.state.core.last())}
             for one in self._buckets.values()
         }
-        sent = sum(one["totals"]["bytes_sent"] for one in buckets.values())
-        dense = sum(one["totals"]["dense_bytes"] for one in buckets.values())
+        all_bytes = [self._forgotten, *(_bytes(one["totals"]) for one in buckets.values())]
+        sent, dense = (sum(column) for column in zip(*all_bytes, strict=True))
         return {"steps": self.step, "bytes_sent": sent, "dense_bytes": dense, "buckets": buckets}
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values, which torch.load takes without unpickling objects."""
+        """Plain values and tensors, which torch.load takes without unpickling objects. Between two steps.
+
+        With a sparsifier every worker saves its own: what waits to be sent differs.
+        """
         saved = dict(self._saved)
-        saved.update({one.key: one.state.serialise() for one in self._buckets.values()})
+        saved.update({one.key: one.state.core.serialise() for one in self._buckets.values()})
         memory = dict(self._saved_memory)
-        memory.update({one.key: dict(one.memory) for one in self._buckets.values() if one.memory})
+        memory.update({one.key: _cloned(one.memory) for one in self._buckets.values() if one.memory})
         return {
             "format": _FORMAT,
             "step": self.step,
@@ -119,7 +128,7 @@ class DDPState:
         self.step = int(state_dict["step"])
         self._buckets.clear()
         self._saved = {str(key): bytes(state) for key, state in state_dict["buckets"].items()}
-        self._saved_memory = {str(key): dict(memory) for key, memory in state_dict["sparsifier"].items()}
+        self._saved_memory = {str(key): _cloned(memory) for key, memory in state_dict["sparsifier"].items()}
 
     def _known(self, bucket: dist.GradBucket, tensor: torch.Tensor) -> _Bucket:
         """By the bucket's parameters: DDP numbers its buckets anew after the first step."""
@@ -132,23 +141,41 @@ class DDPState:
             state = self._new_state(key, tensor, dense)
             found = _Bucket(key, dense, parameters, state, self._saved_memory.pop(key, {}))
             self._buckets[identity] = found
+        found.last_step = self.step
         return found
+
+    def _end_step(self) -> None:
+        """Forgets buckets that DDP no longer uses: it forms them anew after the first step."""
+        gone = [identity for identity, one in self._buckets.items() if one.last_step < self.step]
+        if self.step > 1:
+            for identity in gone:
+                totals = json.loads(self._buckets.pop(identity).state.core.totals())
+                self._forgotten = [sum(pair) for pair in zip(self._forgotten, _bytes(totals), strict=True)]
+        self.step += 1
 
     def _key(self, parameters: list[torch.Tensor], dense: bool) -> str:
         """The same in every run: shapes, and how many buckets of these shapes there were before."""
         shapes = repr((dense, [tuple(parameter.shape) for parameter in parameters]))
         name = hashlib.blake2s(shapes.encode(), digest_size=8).hexdigest()
-        number = sum(1 for one in self._buckets.values() if one.key.startswith(name))
-        return f"{name}-{number}"
+        used = {one.key for one in self._buckets.values()}
+        return next(key for key in (f"{name}-{number}" for number in count()) if key not in used)
 
-    def _new_state(self, key: str, tensor: torch.Tensor, dense: bool) -> _core.State:
+    def _new_state(self, key: str, tensor: torch.Tensor, dense: bool) -> ArrayState:
         strategy = "dense" if dense else self.strategy
-        state = make_core_state(
+        state = ArrayState(
             tensor, strategy=strategy, timeout=self.timeout, threads=self.threads, name=f"bucket {key}"
         )
         if key in self._saved:
-            state.restore(self._saved.pop(key))
+            state.core.restore(self._saved.pop(key))
         return state
+
+
+def _bytes(totals: dict[str, Any]) -> list[int]:
+    return [totals["bytes_sent"], totals["dense_bytes"]]
+
+
+def _cloned(memory: Memory) -> Memory:
+    return {name: tensor.clone() for name, tensor in memory.items()}
 
 
 def _value(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:

@@ -34,13 +34,15 @@ class ScatterGradients:
         check_tensor(input_tensor)
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ValueError(f"peelreduce scatters sums (SUM) and averages (AVG); it has no {op}.")
+        if op == dist.ReduceOp.AVG and not input_tensor.dtype.is_floating_point:
+            raise ValueError(f"Only floating-point tensors have averages; this one is {input_tensor.dtype}.")
         workers = dist.get_world_size(group)
         if input_tensor.numel() != workers * output_tensor.numel():
             raise ValueError(
                 f"{workers} workers get {output_tensor.numel()} elements each, but there are {input_tensor.numel()}."
             )
         factor = 1.0 / workers if op == dist.ReduceOp.AVG else None
-        task = ReduceScatter(input_tensor, output_tensor, self.state.core_state(input_tensor), factor)
+        task = ReduceScatter(input_tensor, output_tensor, self.state.array_state(input_tensor), factor)
         dispatcher_of(group, self.state.timeout).submit(task)
         work = Work(task.result)
         if async_op:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from . import _core
 from ._dispatcher import Dispatcher
-from ._tasks import Sum, check_tensor, make_core_state
+from ._tasks import ArrayState, Sum, check_tensor
 
 
 class State:
@@ -31,21 +32,21 @@ class State:
         self.timeout = timeout
         self._threads = threads
         self._shape: tuple[Any, ...] | None = None
-        self._core: _core.State | None = None
+        self._array: ArrayState | None = None
 
     def report(self) -> dict[str, Any]:
         """What the last sum did; empty before the first."""
-        return json.loads(self._core.last()) if self._core is not None else {}
+        return json.loads(self._array.core.last()) if self._array is not None else {}
 
-    def core_state(self, tensor: torch.Tensor) -> _core.State:
+    def array_state(self, tensor: torch.Tensor) -> ArrayState:
         """The state for tensors like this one: another shape starts anew."""
         shape = (tuple(tensor.shape), tensor.dtype, tensor.is_sparse, tensor.sparse_dim() if tensor.is_sparse else 0)
-        if self._core is None or self._shape != shape:
-            self._core = make_core_state(
+        if self._array is None or self._shape != shape:
+            self._array = ArrayState(
                 tensor, strategy=self._strategy, timeout=self.timeout, threads=self._threads, name="tensor"
             )
             self._shape = shape
-        return self._core
+        return self._array
 
 
 class Work:
@@ -68,19 +69,30 @@ class Work:
 
 _lock = threading.Lock()
 _dispatchers: dict[tuple[dist.ProcessGroup, float], Dispatcher] = {}
-_states: dict[tuple[Any, ...], State] = {}
+_states: OrderedDict[tuple[Any, ...], State] = OrderedDict()
+_MOST_STATES = 256  # the one that was not used for longest goes
 
 
 def dispatcher_of(group: dist.ProcessGroup | None, timeout: float) -> Dispatcher:
     """The dispatcher of all sums over these workers."""
     workers = group if group is not None else dist.group.WORLD
+    if workers is None:
+        raise ValueError("There is no process group; call torch.distributed.init_process_group first.")
     with _lock:
-        return _dispatchers.setdefault((workers, timeout), Dispatcher(workers, timeout))
+        found = _dispatchers.get((workers, timeout))
+        if found is None:
+            found = _dispatchers[workers, timeout] = Dispatcher(workers, timeout)
+        return found
 
 
 def _default_state(group: dist.ProcessGroup | None, tensor: torch.Tensor) -> State:
+    kind = (group, tuple(tensor.shape), tensor.dtype, tensor.sparse_dim() if tensor.is_sparse else None)
     with _lock:
-        return _states.setdefault((group, tuple(tensor.shape), tensor.dtype, tensor.is_sparse), State())
+        found = _states.pop(kind, None) or State()
+        _states[kind] = found  # the youngest now
+        if len(_states) > _MOST_STATES:
+            _states.popitem(last=False)
+        return found
 
 
 def all_reduce(
@@ -104,7 +116,7 @@ def all_reduce(
     workers = dist.get_world_size(group)
     chosen = state if state is not None else _default_state(group, tensor)
     factor = 1.0 / workers if op == dist.ReduceOp.AVG else None
-    task = Sum(tensor, chosen.core_state(tensor), factor, in_place=True)
+    task = Sum(tensor, chosen.array_state(tensor), factor, in_place=True)
     dispatcher_of(group, chosen.timeout).submit(task)
     work = Work(task.result)
     if async_op:

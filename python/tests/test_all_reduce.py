@@ -49,8 +49,6 @@ def test_many_are_under_way_at_once() -> None:
 def _average(rank: int, size: int) -> None:
     tensor = torch.full((100,), float(rank))
     peelreduce.all_reduce(tensor, dist.ReduceOp.AVG)
-    expected = torch.full((100,), float(rank))
-    dist.all_reduce(expected)
     assert torch.equal(tensor, torch.full((100,), sum(float(w) * (1.0 / size) for w in range(size))))
     transposed = torch.arange(12.0).reshape(3, 4).t()
     peelreduce.all_reduce(transposed)
@@ -62,7 +60,8 @@ def test_averages_and_takes_tensors_that_are_not_contiguous() -> None:
 
 
 def _sum_coo(rank: int, size: int) -> None:
-    for dims, shape in [(1, (1000, 8)), (1, (5000,)), (2, (60, 70, 4))]:
+    shapes = [(1, (1000, 8)), (1, (5000,)), (2, (60, 70, 4)), (1, (50, 3)), (1, (200, 100)), (1, (40, 300)), (1, (9, 4096))]
+    for dims, shape in [*shapes, (1, (0, 4)), (1, (4, 0))]:
         dense = [
             _sparse_values(w, torch.float32, shape[:dims], 0.05).reshape(*shape[:dims], *[1] * (len(shape) - dims))
             * torch.ones(shape)
@@ -84,6 +83,67 @@ def test_sums_sparse_tensors(size: int) -> None:
     run_workers(size, _sum_coo)
 
 
+def _sum_pieces(rank: int, size: int) -> None:
+    """Rows of which a worker has only some values."""
+    dense = [_sparse_values(w, torch.float32, (300, 100), 0.02) for w in range(size)]
+    tensor = dense[rank].to_sparse(1)
+    peelreduce.all_reduce(tensor)
+    assert torch.equal(tensor.to_dense(), sum(dense))
+
+
+def test_sums_rows_that_are_partly_zero() -> None:
+    run_workers(3, _sum_pieces)
+
+
+def _sum_one_shape(rank: int, size: int) -> None:
+    for _ in range(20):
+        tensors = [torch.full((1000,), float(10 * n + rank)) for n in range(4)]
+        works = [peelreduce.all_reduce(tensor, async_op=True) for tensor in tensors]  # all share one default state
+        for n, (work, tensor) in enumerate(zip(works, tensors, strict=True)):
+            work.wait()
+            assert torch.equal(tensor, torch.full((1000,), float(sum(10 * n + w for w in range(size)))))
+
+
+def test_tensors_of_one_shape_may_be_under_way_at_once() -> None:
+    run_workers(2, _sum_one_shape)
+
+
+def _sum_over_many_groups(rank: int, size: int) -> None:
+    pair = dist.new_group([0, 1])
+    for attempt in range(6):
+        states = [peelreduce.State(timeout=30 + 10 * attempt + n) for n in range(2)]  # a dispatcher for each
+        tensors = [torch.full((100,), 1.0), torch.full((100,), 100.0)]
+        works = [peelreduce.all_reduce(x, async_op=True, state=s) for x, s in zip(tensors, states, strict=True)]
+        for work in works:
+            work.wait()
+        assert [x[0].item() for x in tensors] == [size, 100.0 * size]
+    if rank < 2:
+        x = torch.ones(10)
+        peelreduce.all_reduce(x, group=pair)
+        assert x[0].item() == 2
+    later = dist.new_group(list(range(size)))  # torch's own numbering is as it was
+    y = torch.ones(1)
+    dist.all_reduce(y, group=later)
+    assert y.item() == size
+
+
+def test_groups_of_ours_do_not_disturb_each_other_or_those_of_torch() -> None:
+    run_workers(3, _sum_over_many_groups)
+
+
+def _average_parameters(rank: int, size: int) -> None:
+    parameter = torch.nn.Parameter(torch.full((4, 3), float(rank)))
+    with torch.no_grad():
+        peelreduce.all_reduce(parameter, dist.ReduceOp.AVG)
+        transposed = parameter.t()
+        peelreduce.all_reduce(transposed)
+    assert torch.equal(parameter.detach(), torch.full((4, 3), size * sum(range(size)) / size))
+
+
+def test_averages_parameters() -> None:
+    run_workers(2, _average_parameters)
+
+
 def _refuse(rank: int, size: int) -> None:
     with pytest.raises(TypeError, match="convert to one of float32"):
         peelreduce.all_reduce(torch.zeros(3, dtype=torch.complex64))
@@ -95,6 +155,8 @@ def _refuse(rank: int, size: int) -> None:
         peelreduce.all_reduce(torch.zeros(3, dtype=torch.int32), dist.ReduceOp.AVG)
     with pytest.raises(peelreduce.Error, match='strategy "fast" is unknown; it is one of auto'):
         peelreduce.State(strategy="fast")
+    with pytest.raises(ValueError, match="sum a clone"):
+        peelreduce.all_reduce(torch.ones(1).expand(5))
     x = torch.ones(100 + rank)
     with pytest.raises(RuntimeError, match="elements"):  # the same sentence everywhere, and nothing has changed
         peelreduce.all_reduce(x)
@@ -106,3 +168,16 @@ def _refuse(rank: int, size: int) -> None:
 
 def test_misuse_gets_a_sentence() -> None:
     run_workers(2, _refuse)
+
+
+def _fail_alone(rank: int, size: int) -> None:
+    work = peelreduce.all_reduce(torch.ones(10), async_op=True)
+    with pytest.raises(RuntimeError, match="callback"):
+        work.get_future().then(lambda _: peelreduce.all_reduce(torch.ones(3))).wait()
+    x = torch.ones(10)
+    peelreduce.all_reduce(x)
+    assert torch.equal(x, torch.ones(10))
+
+
+def test_a_callback_that_sums_is_refused() -> None:
+    run_workers(1, _fail_alone)

@@ -58,6 +58,7 @@ def run_workers(size: int, function: Callable[..., Any], *arguments: Any, second
                 returned[rank] = torch.load(io.BytesIO(value), weights_only=False)
             for process in processes:
                 process.join(seconds)
+                assert process.exitcode == 0, f"a worker ended with {process.exitcode}"
         finally:
             for process in processes:
                 process.kill()
