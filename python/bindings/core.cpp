@@ -1,7 +1,6 @@
 // peelreduce._core: states and exchanges for Python. Arrays come as addresses of memory that the caller keeps alive;
 // what takes time runs without the interpreter's lock.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -20,22 +19,6 @@ namespace {
 using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 using namespace nb::literals;
 
-StateOptions options_of(std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
-                        std::uint64_t estimate_bytes, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
-                        unsigned threads, std::string name) {
-  StateOptions options;
-  options.strategy = strategy_named(strategy);
-  options.grain = grain;
-  options.elements = elements;
-  options.estimate_bytes = estimate_bytes;
-  options.seed = seed;
-  options.chunk_bytes = chunk_bytes;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
-  options.execution.threads = threads;
-  options.name = std::move(name);
-  return options;
-}
-
 void bind_state(nb::module_& m) {
   nb::class_<State>(m, "State", "What an all-reduce remembers from step to step; one for each array.")
       .def(
@@ -43,8 +26,17 @@ void bind_state(nb::module_& m) {
           [](State* self, std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
              std::uint64_t estimate_bytes, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
              unsigned threads, std::string name) {
-            new (self) State(options_of(strategy, grain, elements, estimate_bytes, seed, chunk_bytes, timeout, threads,
-                                        std::move(name)));
+            StateOptions options;
+            options.strategy = strategy_named(strategy);
+            options.grain = grain;
+            options.elements = elements;
+            options.estimate_bytes = estimate_bytes;
+            options.seed = seed;
+            options.chunk_bytes = chunk_bytes;
+            options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+            options.execution.threads = threads;
+            options.name = std::move(name);
+            new (self) State(std::move(options));
           },
           nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0,
           "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0, "threads"_a = 1, "name"_a = "gradient")
@@ -120,25 +112,17 @@ class Driven {
   std::unique_ptr<Exchange> exchange_;
 };
 
-World world_of(unsigned rank, unsigned size, double latency_s, double bytes_per_second, double copy_bytes_per_second,
-               bool moves_buffers, bool sums_floats) {
-  return {.rank = rank,
-          .size = size,
-          .link = {.latency_s = latency_s,
-                   .bytes_per_second = bytes_per_second,
-                   .copy_bytes_per_second = copy_bytes_per_second},
-          .moves_buffers = moves_buffers,
-          .sums_floats = sums_floats};
-}
-
 void bind_exchange(nb::module_& m) {
   nb::class_<World>(m, "World", "Who takes part, and what connects them.")
       .def(
           "__init__",
           [](World* self, unsigned rank, unsigned size, double latency_s, double bytes_per_second,
              double copy_bytes_per_second, bool moves_buffers, bool sums_floats) {
-            new (self) World(
-                world_of(rank, size, latency_s, bytes_per_second, copy_bytes_per_second, moves_buffers, sums_floats));
+            const LinkFacts link{.latency_s = latency_s,
+                                 .bytes_per_second = bytes_per_second,
+                                 .copy_bytes_per_second = copy_bytes_per_second};
+            new (self) World{
+                .rank = rank, .size = size, .link = link, .moves_buffers = moves_buffers, .sums_floats = sums_floats};
           },
           "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
           "moves_buffers"_a = true, "sums_floats"_a = true)

@@ -85,8 +85,8 @@ def _drain(under_way: deque[tuple[_core.Collective, Pending]]) -> None:
 class Task:
     """Something to do on a lane. Exactly one of run() and fail() is called, on the lane's thread."""
 
-    def __init__(self, after: threading.Event | None = None) -> None:
-        self.after = after  # it uses what an earlier task, on whichever lane, uses until then
+    def __init__(self) -> None:
+        self.after: threading.Event | None = None  # it uses what an earlier task, on whichever lane, uses until then
         self.done = threading.Event()
 
     def prepare(self) -> None:

@@ -68,9 +68,32 @@ class ArrayState:
         task.after, self._last = self._last, task.done
 
 
-class Sum(Task):
-    """Sums a tensor over all workers. `result` is a future that gets the sum: the tensor itself if it is dense, or if
-    it is to be summed in place."""
+class Reduction(Task):
+    """Sums a tensor over all workers; `result` is a future that gets what this worker ends with."""
+
+    def __init__(self, tensor: torch.Tensor, state: ArrayState, factor: float | None) -> None:
+        super().__init__()
+        state.enter(self)
+        self.result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._tensor = tensor
+        self._state = state.core
+        self._factor = factor  # values are multiplied by it first
+
+    def fail(self, error: BaseException) -> None:
+        self.result.set_exception(error)
+
+    def _scale(self) -> torch.Tensor:
+        """The tensor in one piece of memory, multiplied."""
+        flat = self._tensor.contiguous()
+        return flat if self._factor is None else flat.mul_(self._factor)
+
+    def _sum(self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False) -> None:
+        address, count, kind = flat.data_ptr(), flat.numel(), TYPES[flat.dtype]
+        lane.drive(lambda: _core.Exchange.dense(self._state, lane.world, address, count, kind, scatter))
+
+
+class Sum(Reduction):
+    """Everybody ends with the sum: the tensor itself if it is dense, or if it is to be summed in place."""
 
     def __init__(
         self,
@@ -81,13 +104,8 @@ class Sum(Task):
         in_place: bool = False,
         select: Callable[[torch.Tensor], None] | None = None,
     ) -> None:
-        super().__init__()
-        state.enter(self)
-        self.result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._tensor = tensor
-        self._state = state.core
-        self._factor = factor  # values are multiplied by it first
-        self._select = select  # called with a dense tensor after that
+        super().__init__(tensor, state, factor)
+        self._select = select  # called with a dense tensor that was multiplied
         self._in_place = in_place
 
     def prepare(self) -> None:
@@ -96,9 +114,7 @@ class Sum(Task):
             values = self._own.values()
             self._values = (values * self._factor if self._factor is not None else values).contiguous()
             return
-        self._flat = self._tensor.contiguous()
-        if self._factor is not None:
-            self._flat.mul_(self._factor)
+        self._flat = self._scale()
         if self._select is not None:
             self._select(self._flat)
 
@@ -108,15 +124,10 @@ class Sum(Task):
             return
         self.result.set_result(self._run_sparse(lane) if self._tensor.is_sparse else self._run_dense(lane))
 
-    def fail(self, error: BaseException) -> None:
-        self.result.set_exception(error)
-
     def _run_dense(self, lane: Lane) -> torch.Tensor:
-        flat = self._flat
-        address, count, kind = flat.data_ptr(), flat.numel(), TYPES[flat.dtype]
-        lane.drive(lambda: _core.Exchange.dense(self._state, lane.world, address, count, kind))
-        if flat is not self._tensor:
-            self._tensor.copy_(flat)
+        self._sum(lane, self._flat)
+        if self._flat is not self._tensor:
+            self._tensor.copy_(self._flat)
         return self._tensor
 
     def _run_sparse(self, lane: Lane) -> torch.Tensor:
@@ -129,40 +140,24 @@ class Sum(Task):
         return self._tensor.copy_(result) if self._in_place else result
 
 
-class ReduceScatter(Task):
-    """Sums a tensor over all workers; each ends with its share, in `output`. The tensor is used up."""
+class ReduceScatter(Reduction):
+    """Each worker ends with its share, in `output`. The tensor is used up."""
 
     def __init__(
-        self,
-        tensor: torch.Tensor,
-        output: torch.Tensor,
-        state: ArrayState,
-        factor: float | None = None,
+        self, tensor: torch.Tensor, output: torch.Tensor, state: ArrayState, factor: float | None = None
     ) -> None:
-        super().__init__()
-        state.enter(self)
-        self.result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._tensor = tensor
+        super().__init__(tensor, state, factor)
         self._output = output
-        self._state = state.core
-        self._factor = factor
 
     def prepare(self) -> None:
-        self._flat = self._tensor.contiguous().view(-1)
-        if self._factor is not None:
-            self._flat.mul_(self._factor)
+        self._flat = self._scale().view(-1)
 
     def run(self, lane: Lane) -> None:
-        flat = self._flat
-        if flat.numel() != 0:
-            address, count, kind = flat.data_ptr(), flat.numel(), TYPES[flat.dtype]
-            lane.drive(lambda: _core.Exchange.dense(self._state, lane.world, address, count, kind, scatter=True))
+        if self._flat.numel() != 0:
+            self._sum(lane, self._flat, scatter=True)
         share = self._output.numel()
         first = lane.world.rank * share
-        self.result.set_result(self._output.copy_(flat[first : first + share].view_as(self._output)))
-
-    def fail(self, error: BaseException) -> None:
-        self.result.set_exception(error)
+        self.result.set_result(self._output.copy_(self._flat[first : first + share].view_as(self._output)))
 
 
 # A row of a COO tensor is one item if its length is a power of two, as the codec needs it, and several if not.

@@ -90,6 +90,14 @@ class Transport:
                 what.receive(worker, part.numel()).copy_(part)
 
 
+def workers_of(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """The group, or all workers."""
+    found = group if group is not None else dist.group.WORLD
+    if found is None:
+        raise ValueError("There is no process group; call torch.distributed.init_process_group first.")
+    return found
+
+
 def reserve_names(parent: dist.ProcessGroup, count: int) -> list[str]:
     """Names of new groups of the parent's workers. Every worker reserves in the same order."""
     with _lock:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from . import _core
 from ._dispatcher import Dispatcher
 from ._tasks import ArrayState, Sum, check_tensor
+from ._transport import workers_of
 from .sparsifiers import Memory, Sparsifier
 
 _FORMAT = 1
@@ -81,10 +82,7 @@ class DDPState:
         tensor = bucket.buffer()
         check_tensor(tensor)
         if self._dispatcher is None:
-            group = self.process_group if self.process_group is not None else dist.group.WORLD
-            if group is None:
-                raise ValueError("There is no process group; call torch.distributed.init_process_group first.")
-            self._dispatcher = Dispatcher(group, self.timeout)
+            self._dispatcher = Dispatcher(workers_of(self.process_group), self.timeout)
         workers = dist.get_world_size(self.process_group)
         known = self._known(bucket, tensor)
         sparsifier = None if known.dense or tensor.is_sparse else self.sparsifier

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 from ._tasks import ReduceScatter, check_tensor
-from .functional import State, Work, dispatcher_of
+from .functional import State, Work, factor_of, perform
 
 
 class ScatterGradients:
@@ -32,23 +32,14 @@ class ScatterGradients:
         async_op: bool = False,
     ) -> Work | None:
         check_tensor(input_tensor)
-        if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
-            raise ValueError(f"peelreduce scatters sums (SUM) and averages (AVG); it has no {op}.")
-        if op == dist.ReduceOp.AVG and not input_tensor.dtype.is_floating_point:
-            raise ValueError(f"Only floating-point tensors have averages; this one is {input_tensor.dtype}.")
         workers = dist.get_world_size(group)
+        factor = factor_of(op, input_tensor, workers)
         if input_tensor.numel() != workers * output_tensor.numel():
             raise ValueError(
                 f"{workers} workers get {output_tensor.numel()} elements each, but there are {input_tensor.numel()}."
             )
-        factor = 1.0 / workers if op == dist.ReduceOp.AVG else None
         task = ReduceScatter(input_tensor, output_tensor, self.state.array_state(input_tensor), factor)
-        dispatcher_of(group, self.state.timeout).submit(task)
-        work = Work(task.result)
-        if async_op:
-            return work
-        work.wait()
-        return None
+        return perform(task, group, self.state.timeout, async_op)
 
 
 def apply_fsdp(

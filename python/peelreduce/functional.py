@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from . import _core
 from ._dispatcher import Dispatcher
-from ._tasks import ArrayState, Sum, check_tensor
+from ._tasks import ArrayState, Reduction, Sum, check_tensor
+from ._transport import workers_of
 
 
 class State:
@@ -73,11 +74,8 @@ _states: OrderedDict[tuple[Any, ...], State] = OrderedDict()
 _MOST_STATES = 256  # the one that was not used for longest goes
 
 
-def dispatcher_of(group: dist.ProcessGroup | None, timeout: float) -> Dispatcher:
-    """The dispatcher of all sums over these workers."""
-    workers = group if group is not None else dist.group.WORLD
-    if workers is None:
-        raise ValueError("There is no process group; call torch.distributed.init_process_group first.")
+def _dispatcher_of(group: dist.ProcessGroup | None, timeout: float) -> Dispatcher:
+    workers = workers_of(group)
     with _lock:
         found = _dispatchers.get((workers, timeout))
         if found is None:
@@ -95,6 +93,27 @@ def _default_state(group: dist.ProcessGroup | None, tensor: torch.Tensor) -> Sta
         return found
 
 
+def factor_of(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor, workers: int) -> float | None:
+    """What values are multiplied by before they are summed; none for a plain sum."""
+    if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        raise ValueError(f"peelreduce sums (SUM) and averages (AVG); it has no {op}.")
+    if op == dist.ReduceOp.SUM:
+        return None
+    if not tensor.dtype.is_floating_point:
+        raise ValueError(f"Only floating-point tensors have averages; this one is {tensor.dtype}.")
+    return 1.0 / workers
+
+
+def perform(task: Reduction, group: dist.ProcessGroup | None, timeout: float, async_op: bool) -> Work | None:
+    """Submits a task of all these workers, and waits for it unless it is to run beside the caller."""
+    _dispatcher_of(group, timeout).submit(task)
+    work = Work(task.result)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
 def all_reduce(
     tensor: torch.Tensor,
     op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
@@ -109,17 +128,7 @@ def all_reduce(
     share one: give each tensor that is summed again and again its own.
     """
     check_tensor(tensor)
-    if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
-        raise ValueError(f"peelreduce.all_reduce sums (SUM) and averages (AVG); it has no {op}.")
-    if op == dist.ReduceOp.AVG and not tensor.dtype.is_floating_point:
-        raise ValueError(f"Only floating-point tensors have averages; this one is {tensor.dtype}.")
-    workers = dist.get_world_size(group)
+    factor = factor_of(op, tensor, dist.get_world_size(group))
     chosen = state if state is not None else _default_state(group, tensor)
-    factor = 1.0 / workers if op == dist.ReduceOp.AVG else None
     task = Sum(tensor, chosen.array_state(tensor), factor, in_place=True)
-    dispatcher_of(group, chosen.timeout).submit(task)
-    work = Work(task.result)
-    if async_op:
-        return work
-    work.wait()
-    return None
+    return perform(task, group, chosen.timeout, async_op)
