@@ -61,6 +61,36 @@ struct Opened {
   }
 };
 
+ItemView view_bitmap(const ParcelShape& shape, const Opened& opened, ItemMemory& memory) {
+  const ParcelHeader& header = opened.header;
+  const std::uint64_t count = (shape.positions + 63) / 64;
+  const std::uint64_t tail =
+      shape.positions % 64 == 0 ? ~std::uint64_t{0} : (std::uint64_t{1} << (shape.positions % 64)) - 1;
+  Buffer<std::uint64_t>& words = memory.words;
+  words.resize(count);
+  switch (header.kind) {
+    case ParcelHeader::Kind::none:
+      words.fill_zero();
+      break;
+    case ParcelHeader::Kind::all:
+      std::fill_n(words.data(), count, ~std::uint64_t{0});
+      if (count != 0) words[count - 1] = tail;
+      break;
+    case ParcelHeader::Kind::bitmap:
+      if (header.index_words != count) corrupt();
+      if (count != 0) std::memcpy(words.data(), opened.index.data(), count * sizeof(std::uint64_t));
+      if (count != 0 && (words[count - 1] & ~tail) != 0) corrupt();
+      break;
+    case ParcelHeader::Kind::list:
+      decode_list(opened.index, shape.positions, words.data());
+      break;
+    default:
+      corrupt();
+  }
+  if (engine_of(Backend::automatic).count(words.data(), words.size()) != header.items) corrupt();
+  return {.words = words, .values = opened.values, .items = header.items, .count = header.count};
+}
+
 }  // namespace
 
 ItemView view_items(const ParcelShape& shape, Support& support, ItemMemory& memory) {
@@ -123,41 +153,14 @@ void set_parcel_count(std::uint64_t count, Buffer<std::byte>& parcel) {
 }
 
 ItemView open_parcel(const ParcelShape& shape, std::span<const std::byte> parcel, ItemMemory& memory) {
-  const Opened opened(shape, parcel);
-  const ParcelHeader& header = opened.header;
-  const std::uint64_t count = (shape.positions + 63) / 64;
-  const std::uint64_t tail =
-      shape.positions % 64 == 0 ? ~std::uint64_t{0} : (std::uint64_t{1} << (shape.positions % 64)) - 1;
-  Buffer<std::uint64_t>& words = memory.words;
-  words.resize(count);
-  switch (header.kind) {
-    case ParcelHeader::Kind::none:
-      words.fill_zero();
-      break;
-    case ParcelHeader::Kind::all:
-      std::fill_n(words.data(), count, ~std::uint64_t{0});
-      if (count != 0) words[count - 1] = tail;
-      break;
-    case ParcelHeader::Kind::bitmap:
-      if (header.index_words != count) corrupt();
-      if (count != 0) std::memcpy(words.data(), opened.index.data(), count * sizeof(std::uint64_t));
-      if (count != 0 && (words[count - 1] & ~tail) != 0) corrupt();
-      break;
-    case ParcelHeader::Kind::list:
-      decode_list(opened.index, shape.positions, words.data());
-      break;
-    default:
-      corrupt();
-  }
-  if (engine_of(Backend::automatic).count(words.data(), words.size()) != header.items) corrupt();
-  return {.words = words, .values = opened.values, .items = header.items, .count = header.count};
+  return view_bitmap(shape, Opened(shape, parcel), memory);
 }
 
 ItemView open_parcel_as_it_comes(const ParcelShape& shape, std::span<const std::byte> parcel, ItemMemory& memory) {
   const Opened opened(shape, parcel);
   const ParcelHeader& header = opened.header;
   if (header.kind != ParcelHeader::Kind::list || !is_short_list(shape.positions, header.items)) {
-    return open_parcel(shape, parcel, memory);
+    return view_bitmap(shape, opened, memory);
   }
   memory.positions.resize(header.items);
   decode_positions(opened.index, shape.positions, memory.positions);
