@@ -30,6 +30,9 @@ struct Collective {
   std::vector<std::span<const std::byte>> send = {};
   std::vector<Buffer<std::byte>> received = {};  // one for every worker; the own one is left alone
   std::uint32_t sequence = 0;                    // its number within the exchange, the same on every worker
+  // all_to_all, all_gather: a part is probably not longer; the same on every worker. 0: nobody knows. For transports
+  // that must know lengths before they receive.
+  std::uint64_t likely_bytes = 0;
 };
 std::string_view name(Collective::Kind) noexcept;
 

@@ -23,6 +23,7 @@ struct StateOptions {
   Strategy strategy = Strategy::automatic;
   std::uint32_t grain = 0;         // 0: found from the sums. A sparse gradient needs it: it is the length of its rows
   std::uint64_t elements = 0;      // sparse gradients only: of the whole array
+  bool average = false;            // every value is multiplied by 1/workers first, in its own type; floats only
   Index index = Index::automatic;  // packed and sketch
   CellType cells = CellType::automatic;  // sketch: fixed32 (fixed64 for 8-byte elements); packed: native
   std::uint64_t estimate_bytes = 0;      // estimate mode: one sketch of this payload, no repair. 0: lossless

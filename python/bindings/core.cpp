@@ -5,11 +5,13 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
 #include "names.h"
 #include "peel/codec.h"
+#include "parts.h"
 #include "peel/exchange.h"
 #include "tensors.h"
 
@@ -24,13 +26,14 @@ void bind_state(nb::module_& m) {
       .def(
           "__init__",
           [](State* self, std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
-             std::uint64_t estimate_bytes, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
+             std::uint64_t estimate_bytes, bool average, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
              unsigned threads, std::string name) {
             StateOptions options;
             options.strategy = strategy_named(strategy);
             options.grain = grain;
             options.elements = elements;
             options.estimate_bytes = estimate_bytes;
+            options.average = average;
             options.seed = seed;
             options.chunk_bytes = chunk_bytes;
             options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
@@ -38,7 +41,7 @@ void bind_state(nb::module_& m) {
             options.name = std::move(name);
             new (self) State(std::move(options));
           },
-          nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0,
+          nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0, "average"_a = false,
           "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0, "threads"_a = 1, "name"_a = "gradient")
       .def("serialise",
            [](const State& self) {
@@ -67,25 +70,39 @@ void bind_collective(nb::module_& m) {
                      const ElementType type = self.kind == Collective::Kind::bit_or ? ElementType::int64 : self.type;
                      return tensor_over(self.data.data(), self.data.size(), type, handle);
                    })
-      .def_prop_ro("sizes",
-                   [](const Collective& self) {
-                     std::vector<std::size_t> sizes;
-                     for (const auto& part : self.send) sizes.push_back(part.size());
-                     return sizes;
-                   })
-      .def("send",
-           [](nb::handle_t<Collective> handle, std::size_t worker) {
-             const auto& self = nb::cast<const Collective&>(handle);
-             return bytes_over(self.send.at(worker).data(), self.send.at(worker).size(), handle);
-           })
+      .def_prop_ro("likely_bytes", [](const Collective& self) { return self.likely_bytes; })
+      .def_prop_ro("parts", [](const Collective& self) { return self.send.size(); })
       .def(
-          "receive",
-          [](nb::handle_t<Collective> handle, std::size_t worker, std::size_t bytes) {
-            auto& self = nb::cast<Collective&>(handle);
-            self.received.at(worker).resize(bytes);
-            return bytes_over(self.received.at(worker).data(), bytes, handle);
+          "pack",
+          [](const Collective& self, std::uintptr_t to, std::size_t room) {
+            pack_parts(self, room, reinterpret_cast<std::byte*>(to));
           },
-          "Memory for what that worker sent.");
+          "to"_a, "room"_a, "Writes all parts, of at most `room` bytes each behind a header.", Unlocked())
+      .def(
+          "unpack",
+          [](Collective& self, std::uintptr_t from, std::size_t room, unsigned rank) {
+            return unpack_parts(self, room, rank, reinterpret_cast<const std::byte*>(from));
+          },
+          "from_"_a, "room"_a, "rank"_a,
+          "Takes what pack() wrote on every worker; returns the length of the longest part of all.", Unlocked())
+      .def(
+          "rest",
+          [](nb::handle_t<Collective> handle, std::size_t part, std::size_t room) {
+            const auto& self = nb::cast<const Collective&>(handle);
+            const std::span<const std::byte> whole = self.send.at(part);
+            return bytes_over(whole.data() + std::min(room, whole.size()), whole.size() - std::min(room, whole.size()),
+                              handle);
+          },
+          "part"_a, "room"_a, "What pack() had no room for.")
+      .def(
+          "rest_from",
+          [](nb::handle_t<Collective> handle, std::size_t worker, std::size_t room) {
+            auto& self = nb::cast<Collective&>(handle);
+            Buffer<std::byte>& whole = self.received.at(worker);
+            return bytes_over(whole.data() + std::min(room, whole.size()), whole.size() - std::min(room, whole.size()),
+                              handle);
+          },
+          "worker"_a, "room"_a, "Memory for what another worker's pack() had no room for.");
 }
 
 // The sum of a sparse gradient.
@@ -182,6 +199,7 @@ NB_MODULE(_core, m) {
     return names;
   });
   m.def("simd_target", &peel::simd_target);
+  m.attr("PART_HEADER_BYTES") = peel::python::kPartHeaderBytes;
   peel::python::bind_state(m);
   peel::python::bind_collective(m);
   peel::python::bind_exchange(m);

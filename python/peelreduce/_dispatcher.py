@@ -69,17 +69,9 @@ class Lane:
                 raise
             raise Refused(str(error)) from error
         finally:
-            _drain(under_way)
+            for _, pending in under_way:
+                pending.drop()
             exchange.close()  # or the state would be in use for as long as somebody keeps the traceback
-
-
-def _drain(under_way: deque[tuple[_core.Collective, Pending]]) -> None:
-    """What torch still writes to must not be given back. Each of these ends, at the latest with the time-out."""
-    for _, pending in under_way:
-        try:
-            pending.wait()
-        except Exception:  # noqa: BLE001, S110: the first error is the one that counts
-            pass
 
 
 class Task:

@@ -22,11 +22,10 @@ TYPES = {
     torch.int64: "int64",
 }
 _LONGEST_GRAIN = 1024
-# A collective of torch takes milliseconds when workers share cores, so there are fewer chunks than other transports have.
-# examples/ncf.py --full, four workers on two cores and 1 gbit: 403 ms a step with 1 chunk, 420 with 2, 442 with 4, 827
-# with 32.
-_CHUNKS = 2
-_SHORTEST_CHUNK = 8 << 20
+# A collective of torch takes milliseconds when workers share cores, so chunks are longer than other transports have them.
+# examples/ncf.py --full (buckets of 16, 42 and 58 MB), four workers on two cores and 1 gbit: 403 ms a step with 1 chunk
+# in a bucket, 420 with 2, 442 with 4, 827 with 32.
+_CHUNK_BYTES = 64 << 20
 
 
 def check_tensor(tensor: torch.Tensor) -> None:
@@ -49,8 +48,8 @@ def check_tensor(tensor: torch.Tensor) -> None:
 class ArrayState:
     """The memory of arrays of one kind, which are summed one after another."""
 
-    def __init__(self, tensor: torch.Tensor, *, strategy: str, timeout: float, threads: int, name: str) -> None:
-        options: dict[str, Any] = {"strategy": strategy, "timeout": timeout, "threads": threads, "name": name}
+    def __init__(self, tensor: torch.Tensor, *, average: bool, strategy: str, **others: Any) -> None:
+        options: dict[str, Any] = {"average": average, "strategy": strategy, **others}
         if tensor.is_sparse:
             options["grain"] = _grain(tensor)
             options["elements"] = tensor.numel()
@@ -59,7 +58,7 @@ class ArrayState:
         else:
             nbytes = max(tensor.numel() * tensor.element_size(), 1)
             whole = strategy == "dense"  # in one piece, as torch sums it
-            options["chunk_bytes"] = nbytes if whole else max(nbytes // _CHUNKS, _SHORTEST_CHUNK)
+            options["chunk_bytes"] = nbytes if whole else _CHUNK_BYTES
         self.core = _core.State(**options)
         self._last: threading.Event | None = None
 
@@ -71,21 +70,15 @@ class ArrayState:
 class Reduction(Task):
     """Sums a tensor over all workers; `result` is a future that gets what this worker ends with."""
 
-    def __init__(self, tensor: torch.Tensor, state: ArrayState, factor: float | None) -> None:
+    def __init__(self, tensor: torch.Tensor, state: ArrayState) -> None:
         super().__init__()
         state.enter(self)
         self.result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         self._tensor = tensor
         self._state = state.core
-        self._factor = factor  # values are multiplied by it first
 
     def fail(self, error: BaseException) -> None:
         self.result.set_exception(error)
-
-    def _scale(self) -> torch.Tensor:
-        """The tensor in one piece of memory, multiplied."""
-        flat = self._tensor.contiguous()
-        return flat if self._factor is None else flat.mul_(self._factor)
 
     def _sum(self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False) -> None:
         address, count, kind = flat.data_ptr(), flat.numel(), TYPES[flat.dtype]
@@ -99,22 +92,20 @@ class Sum(Reduction):
         self,
         tensor: torch.Tensor,
         state: ArrayState,
-        factor: float | None = None,
         *,
         in_place: bool = False,
         select: Callable[[torch.Tensor], None] | None = None,
     ) -> None:
-        super().__init__(tensor, state, factor)
-        self._select = select  # called with a dense tensor that was multiplied
+        super().__init__(tensor, state)
+        self._select = select  # leaves in a dense tensor what is to be summed
         self._in_place = in_place
 
     def prepare(self) -> None:
         if self._tensor.is_sparse:
             self._own = self._tensor.coalesce()
-            values = self._own.values()
-            self._values = (values * self._factor if self._factor is not None else values).contiguous()
+            self._values = self._own.values().contiguous()
             return
-        self._flat = self._scale()
+        self._flat = self._tensor.contiguous()
         if self._select is not None:
             self._select(self._flat)
 
@@ -143,14 +134,12 @@ class Sum(Reduction):
 class ReduceScatter(Reduction):
     """Each worker ends with its share, in `output`. The tensor is used up."""
 
-    def __init__(
-        self, tensor: torch.Tensor, output: torch.Tensor, state: ArrayState, factor: float | None = None
-    ) -> None:
-        super().__init__(tensor, state, factor)
+    def __init__(self, tensor: torch.Tensor, output: torch.Tensor, state: ArrayState) -> None:
+        super().__init__(tensor, state)
         self._output = output
 
     def prepare(self) -> None:
-        self._flat = self._scale().view(-1)
+        self._flat = self._tensor.contiguous().view(-1)
 
     def run(self, lane: Lane) -> None:
         if self._flat.numel() != 0:

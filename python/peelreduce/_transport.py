@@ -18,7 +18,6 @@ from torch.distributed.distributed_c10d import _get_process_group_store
 
 from . import _core
 
-_COUNT = torch.int64
 _lock = threading.Lock()
 _made: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
 
@@ -35,6 +34,13 @@ class Pending:
         if self._finish is not None:
             self._finish()
 
+    def drop(self) -> None:
+        """Waits until torch no longer uses the memory, for good or ill."""
+        try:
+            self._work.wait()
+        except Exception:  # noqa: BLE001, S110: there was an error before this one, which counts
+            pass
+
 
 class Transport:
     """One process group that nobody else uses."""
@@ -49,9 +55,7 @@ class Transport:
             return self._sum(what.data)
         if what.kind == "bit_or":
             return Pending(dist.all_reduce(what.data, op=dist.ReduceOp.BOR, group=self.group, async_op=True))
-        if what.kind == "all_to_all":
-            return self._all_to_all(what)
-        return self._all_gather(what)
+        return self._move(what)
 
     def _sum(self, data: torch.Tensor) -> Pending:
         if data.dtype != torch.int16:
@@ -59,35 +63,42 @@ class Transport:
         wide = data.to(torch.int32)  # Gloo does not add 16-bit integers; these wrap when they are narrowed
         return Pending(dist.all_reduce(wide, group=self.group, async_op=True), lambda: _copy(wide, data))
 
-    # Receivers must know lengths before torch lets them receive, so a round for lengths comes first.
+    def _move(self, what: _core.Collective) -> Pending:
+        """All-to-all and all-gather: as many bytes as parts are likely to have, and the rest of longer ones later."""
+        room = what.likely_bytes
+        message = _core.PART_HEADER_BYTES + room
+        sent = torch.empty(what.parts * message, dtype=torch.uint8)
+        received = torch.empty(self.size * message, dtype=torch.uint8)
+        what.pack(sent.data_ptr(), room)
+        perform = dist.all_to_all_single if what.kind == "all_to_all" else dist.all_gather_into_tensor
+        work = perform(received, sent, group=self.group, async_op=True)
 
-    def _all_to_all(self, what: _core.Collective) -> Pending:
-        send = [int(size) for size in what.sizes]
-        lengths = torch.empty(self.size, dtype=_COUNT)
-        dist.all_to_all_single(lengths, torch.tensor(send, dtype=_COUNT), group=self.group)
-        receive = [int(length) for length in lengths]
-        data = torch.cat([what.send(worker) for worker in range(self.size)])
-        received = torch.empty(sum(receive), dtype=torch.uint8)
-        work = dist.all_to_all_single(received, data, receive, send, group=self.group, async_op=True)
-        return Pending(work, lambda: self._store(what, list(received.split(receive))))
+        def finish() -> None:
+            longest = what.unpack(received.data_ptr(), room, self.rank)
+            if longest > room:
+                self._move_rest(what, room, longest)
 
-    def _all_gather(self, what: _core.Collective) -> Pending:
-        own = what.send(0)
-        lengths = torch.empty(self.size, dtype=_COUNT)
-        dist.all_gather_into_tensor(lengths, torch.tensor([own.numel()], dtype=_COUNT), group=self.group)
-        receive = [int(length) for length in lengths]
-        longest = max(1, *receive)
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: own.numel()] = own
-        received = torch.empty(self.size * longest, dtype=torch.uint8)
-        work = dist.all_gather_into_tensor(received, padded, group=self.group, async_op=True)
-        parts = [part[:length] for part, length in zip(received.split(longest), receive, strict=True)]
-        return Pending(work, lambda: self._store(what, parts))
+        return Pending(work, finish)
 
-    def _store(self, what: _core.Collective, parts: list[torch.Tensor]) -> None:
+    def _move_rest(self, what: _core.Collective, room: int, longest: int) -> None:
+        into = [what.rest_from(worker, room) for worker in range(self.size)]
+        if what.kind == "all_to_all":
+            out = [what.rest(worker, room) for worker in range(self.size)]
+            into[self.rank] = torch.empty(out[self.rank].numel(), dtype=torch.uint8)
+            received = torch.empty(sum(part.numel() for part in into), dtype=torch.uint8)
+            sizes = [part.numel() for part in into]
+            dist.all_to_all_single(received, torch.cat(out), sizes, [p.numel() for p in out], group=self.group)
+            parts = list(received.split(sizes))
+        else:
+            own = what.rest(0, room)
+            padded = torch.zeros(longest - room, dtype=torch.uint8)
+            padded[: own.numel()] = own
+            received = torch.empty(self.size * padded.numel(), dtype=torch.uint8)
+            dist.all_gather_into_tensor(received, padded, group=self.group)
+            parts = [part[: one.numel()] for part, one in zip(received.chunk(self.size), into, strict=True)]
         for worker, part in enumerate(parts):
             if worker != self.rank:
-                what.receive(worker, part.numel()).copy_(part)
+                into[worker].copy_(part)
 
 
 def workers_of(group: dist.ProcessGroup | None) -> dist.ProcessGroup:

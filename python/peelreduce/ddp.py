@@ -83,11 +83,10 @@ class DDPState:
         check_tensor(tensor)
         if self._dispatcher is None:
             self._dispatcher = Dispatcher(workers_of(self.process_group), self.timeout)
-        workers = dist.get_world_size(self.process_group)
         known = self._known(bucket, tensor)
         sparsifier = None if known.dense or tensor.is_sparse else self.sparsifier
         select = None if sparsifier is None else partial(sparsifier.apply, memory=known.memory)
-        task = Sum(tensor, known.state, 1.0 / workers, select=select)
+        task = Sum(tensor, known.state, select=select)
         if bucket.is_last():
             self._end_step()
         self._dispatcher.submit(task)
@@ -161,7 +160,12 @@ class DDPState:
     def _new_state(self, key: str, tensor: torch.Tensor, dense: bool) -> ArrayState:
         strategy = "dense" if dense else self.strategy
         state = ArrayState(
-            tensor, strategy=strategy, timeout=self.timeout, threads=self.threads, name=f"bucket {key}"
+            tensor,
+            average=True,
+            strategy=strategy,
+            timeout=self.timeout,
+            threads=self.threads,
+            name=f"bucket {key}",
         )
         if key in self._saved:
             state.core.restore(self._saved.pop(key))

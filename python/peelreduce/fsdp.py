@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 from ._tasks import ReduceScatter, check_tensor
-from .functional import State, Work, factor_of, perform
+from .functional import State, Work, is_average, perform
 
 
 class ScatterGradients:
@@ -33,12 +33,12 @@ class ScatterGradients:
     ) -> Work | None:
         check_tensor(input_tensor)
         workers = dist.get_world_size(group)
-        factor = factor_of(op, input_tensor, workers)
         if input_tensor.numel() != workers * output_tensor.numel():
             raise ValueError(
                 f"{workers} workers get {output_tensor.numel()} elements each, but there are {input_tensor.numel()}."
             )
-        task = ReduceScatter(input_tensor, output_tensor, self.state.array_state(input_tensor), factor)
+        state = self.state.array_state(input_tensor, average=is_average(op, input_tensor))
+        task = ReduceScatter(input_tensor, output_tensor, state)
         return perform(task, group, self.state.timeout, async_op)
 
 

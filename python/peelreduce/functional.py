@@ -32,21 +32,26 @@ class State:
         self._strategy = strategy
         self.timeout = timeout
         self._threads = threads
-        self._shape: tuple[Any, ...] | None = None
+        self._kind: tuple[Any, ...] | None = None
         self._array: ArrayState | None = None
 
     def report(self) -> dict[str, Any]:
         """What the last sum did; empty before the first."""
         return json.loads(self._array.core.last()) if self._array is not None else {}
 
-    def array_state(self, tensor: torch.Tensor) -> ArrayState:
+    def array_state(self, tensor: torch.Tensor, *, average: bool) -> ArrayState:
         """The state for tensors like this one: another shape starts anew."""
-        shape = (tuple(tensor.shape), tensor.dtype, tensor.is_sparse, tensor.sparse_dim() if tensor.is_sparse else 0)
-        if self._array is None or self._shape != shape:
+        kind = (average, tuple(tensor.shape), tensor.dtype, tensor.sparse_dim() if tensor.is_sparse else None)
+        if self._array is None or self._kind != kind:
             self._array = ArrayState(
-                tensor, strategy=self._strategy, timeout=self.timeout, threads=self._threads, name="tensor"
+                tensor,
+                average=average,
+                strategy=self._strategy,
+                timeout=self.timeout,
+                threads=self._threads,
+                name="tensor",
             )
-            self._shape = shape
+            self._kind = kind
         return self._array
 
 
@@ -93,15 +98,13 @@ def _default_state(group: dist.ProcessGroup | None, tensor: torch.Tensor) -> Sta
         return found
 
 
-def factor_of(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor, workers: int) -> float | None:
-    """What values are multiplied by before they are summed; none for a plain sum."""
+def is_average(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor) -> bool:
+    """Or a sum; all else is refused."""
     if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
         raise ValueError(f"peelreduce sums (SUM) and averages (AVG); it has no {op}.")
-    if op == dist.ReduceOp.SUM:
-        return None
-    if not tensor.dtype.is_floating_point:
+    if op == dist.ReduceOp.AVG and not tensor.dtype.is_floating_point:
         raise ValueError(f"Only floating-point tensors have averages; this one is {tensor.dtype}.")
-    return 1.0 / workers
+    return op == dist.ReduceOp.AVG
 
 
 def perform(task: Reduction, group: dist.ProcessGroup | None, timeout: float, async_op: bool) -> Work | None:
@@ -128,7 +131,7 @@ def all_reduce(
     share one: give each tensor that is summed again and again its own.
     """
     check_tensor(tensor)
-    factor = factor_of(op, tensor, dist.get_world_size(group))
+    average = is_average(op, tensor)
     chosen = state if state is not None else _default_state(group, tensor)
-    task = Sum(tensor, chosen.array_state(tensor), factor, in_place=True)
+    task = Sum(tensor, chosen.array_state(tensor, average=average), in_place=True)
     return perform(task, group, chosen.timeout, async_op)

@@ -16,7 +16,7 @@ Memory = dict[str, torch.Tensor]
 
 
 class Sparsifier:
-    """Selects by magnitude. Subclasses say from which magnitude on."""
+    """Selects by magnitude, in this worker's own gradient. Subclasses say from which magnitude on."""
 
     def __init__(self, momentum: float = 0.0) -> None:
         if not 0 <= momentum < 1:

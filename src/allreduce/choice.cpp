@@ -97,7 +97,29 @@ std::int32_t scale_for(CellType cells, const World& world, ElementType type, con
   return fit_scale(std::ldexp(1.0, std::min(memory.magnitude + kRoom, 900)), cells, world.size);
 }
 
+// The bytes of a parcel with room for what steps and workers differ by: items that fall anywhere deviate by the square
+// root of their number, of which four are rare. Whole blocks, so that rounding seldom shows.
+std::uint64_t roomy_parcel(double positions, double items, double item_bytes, const ChunkMemory& memory) {
+  constexpr double kBlock = 512;
+  const double growth = 1 + memory.headroom_permille() / 1000.0;
+  const double most = std::min(positions, items * growth + 4 * std::sqrt(items) + 1);
+  return static_cast<std::uint64_t>(std::ceil(parcel_bytes(positions, most, item_bytes) / kBlock) * kBlock);
+}
+
 }  // namespace
+
+std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkMemory& memory) {
+  if (memory.steps == 0) return {};
+  const double workers = world.size;
+  const double positions = real(choice.plan.items());
+  const double item_bytes = real(choice.plan.grain() * size_of(choice.plan.type()));
+  const auto parcel = [&](double share, std::uint64_t items) {
+    return roomy_parcel(positions * share, real(items) * share, item_bytes, memory);
+  };
+  if (choice.strategy == Strategy::gather) return {parcel(1, memory.own_items), 0};
+  if (choice.strategy != Strategy::split) return {};
+  return {parcel(1 / workers, memory.own_items), parcel(1 / workers, memory.items)};
+}
 
 double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory) {
   const Cost cost = cost_of(strategy, plan, world, memory);

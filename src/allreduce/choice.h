@@ -1,6 +1,7 @@
 // Which strategy a chunk takes, and with which plan: a cost model over facts that all workers share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "allreduce/memory.h"
@@ -13,6 +14,7 @@ namespace peel::detail {
 struct Choice {
   Strategy strategy = Strategy::dense;  // never `automatic`
   Plan plan;                            // with it a chunk is scanned, and for packed and sketch encoded
+  std::array<std::uint64_t, 2> likely_bytes = {};  // of a part that moves in the first and in the second round
 };
 
 // What a chunk is, beside what is remembered of it.
@@ -30,6 +32,9 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
 // The plan for one strategy.
 Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
               const ChunkMemory& memory);
+
+// Collective::likely_bytes of what a chunk's rounds move; 0 for all that is summed.
+std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkMemory& memory);
 
 // Seconds one chunk is expected to take; exposed for tests.
 double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory);

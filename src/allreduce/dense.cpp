@@ -1,6 +1,7 @@
 // dense: the array itself is summed, in place.
 #include <algorithm>
 
+#include "allreduce/average.h"
 #include "allreduce/course.h"
 
 namespace peel::detail {
@@ -12,7 +13,9 @@ class DenseCourse : public Course {
   void step(Chunk& chunk, Asks& asks) override {
     if (!asked_) {
       const Dense x = chunk.view.dense();
-      ask_sum(chunk.slot.collectives[0], x.type, {static_cast<std::byte*>(x.data), x.size * size_of(x.type)}, asks);
+      const std::span bytes(static_cast<std::byte*>(x.data), x.size * size_of(x.type));
+      average(chunk, x.type, bytes);
+      ask_sum(chunk.slot.collectives[0], x.type, bytes, asks);
       asked_ = true;
       return;
     }
@@ -24,6 +27,11 @@ class DenseCourse : public Course {
   }
 
  private:
+  static void average(Chunk& chunk, ElementType type, std::span<std::byte> bytes) {
+    const Timed timed(chunk.report.encode_s, "peel average");
+    multiply(type, chunk.view.factor(), bytes, bytes.data());
+  }
+
   // The union of a dense sum is not counted at each step. When it was last looked at, it was about as dense.
   static void learn(Chunk& chunk) {
     ChunkMemory& memory = chunk.memory;
@@ -41,7 +49,7 @@ class DenseCourse : public Course {
     ChunkMemory& memory = chunk.memory;
     if (memory.steps > 2 && memory.steady < 32) return;
     Support& support = chunk.slot.support;
-    chunk.view.scan(chunk.choice.plan, support, chunk.execution());
+    chunk.view.scan(chunk.choice.plan, support, chunk.execution());  // of the sum: its number of items alone counts
     const double ratio =
         static_cast<double>(support.items()) / static_cast<double>(std::max<std::uint64_t>(memory.items, 1));
     memory.own_items =

@@ -54,6 +54,7 @@ std::string refusal(const StateData& state, const World& world, ElementType type
     return "lists cannot be combined by OR; use index bitmap, bloom or auto (split and gather code lists by "
            "themselves).";
   }
+  if (o.average && is_integer(type)) return "integers have no average; sum them, or convert them to floats.";
   if (sparse && strategy == Strategy::dense) return "a sparse gradient has no dense sum; use another strategy or auto.";
   if (outcome == Outcome::scattered && strategy != Strategy::automatic && strategy != Strategy::dense &&
       strategy != Strategy::split) {
@@ -239,6 +240,7 @@ class Exchange::Impl {
     terms_.add("outcome", outcome_ == Outcome::scattered ? "reduce-scatter" : "all-reduce");
     terms_.add("strategy", std::string(peel::name(o.strategy)));
     terms_.add("grain", number(o.grain));
+    terms_.add("combines by", o.average ? "average" : "sum");
     terms_.add("index", std::string(peel::name(o.index)));
     terms_.add("cells", std::string(peel::name(o.cells)));
     terms_.add("estimate bytes", number(o.estimate_bytes));
@@ -278,7 +280,9 @@ class Exchange::Impl {
       return {choose_scatter(options(), memory, shape.elements * world_.size, size_of(type_)),
               plan_for(Strategy::dense, options(), world_, shape, {})};
     }
-    return choose(options(), world_, shape, memory);
+    Choice choice = choose(options(), world_, shape, memory);
+    choice.likely_bytes = likely_bytes(choice, world_, memory);
+    return choice;
   }
 
   // The least clever one that this view and this transport allow.
@@ -293,6 +297,7 @@ class Exchange::Impl {
     for (const Choice& choice : choices_) {
       words.push_back(static_cast<std::uint64_t>(choice.strategy));
       words.push_back(choice.plan.fingerprint());
+      words.insert(words.end(), choice.likely_bytes.begin(), choice.likely_bytes.end());
     }
     for (const ChunkMemory& memory : state_.chunks) {
       words.push_back(memory.steps == 0 ? 0 : 1);
@@ -400,11 +405,14 @@ class Exchange::Impl {
     return active;
   }
 
+  [[nodiscard]] double factor() const { return options().average ? 1.0 / world_.size : 1.0; }
+
   [[nodiscard]] ChunkView view_of(std::size_t number, Slot& slot) {
     const Share range = layout_.chunks[number];
     if (!sparse()) {
       return ChunkView(
-          Dense(static_cast<std::byte*>(dense_.data) + range.begin * size_of(type_), range.end - range.begin, type_));
+          Dense(static_cast<std::byte*>(dense_.data) + range.begin * size_of(type_), range.end - range.begin, type_),
+          factor());
     }
     const std::uint64_t grain = options().grain;
     const std::uint64_t first = range.begin / grain;
@@ -415,7 +423,7 @@ class Exchange::Impl {
     const std::size_t offset = static_cast<std::size_t>(begin - sparse_.items.begin()) * grain * size_of(type_);
     const auto* values = static_cast<const std::byte*>(sparse_.values);
     return {ConstSparse(slot.items, values == nullptr ? nullptr : values + offset, type_), range.end - range.begin,
-            parts_[number]};
+            factor(), parts_[number]};
   }
 
   [[nodiscard]] std::vector<Share> pieces_of(std::size_t number) const {

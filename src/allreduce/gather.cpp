@@ -24,6 +24,7 @@ class GatherCourse : public Course {
     Collective& all = slot.collectives[0];
     all.kind = Collective::Kind::all_gather;
     all.send.assign(1, slot.own_parcel);
+    all.likely_bytes = chunk.choice.likely_bytes[0];
     asks.push_back(&all);
     sent_ = true;
   }

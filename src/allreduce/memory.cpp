@@ -34,6 +34,7 @@ void Slot::prepare(unsigned workers) {
     one.send.clear();
     one.received.resize(workers);
     one.data = {};
+    one.likely_bytes = 0;
   }
 }
 

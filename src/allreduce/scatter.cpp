@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "allreduce/add_items.h"
+#include "allreduce/average.h"
 #include "allreduce/parcel.h"
 #include "peel/error.h"
 #include "peel/items.h"
@@ -59,6 +60,7 @@ class ScatterCourse : public Course {
       const Plan plan = plan_of(chunk, pieces_[w]);
       const Dense piece = array_of(pieces_[w]);
       scan(plan, ConstDense(piece.data, piece.size, piece.type), slot.support, chunk.execution());
+      multiply(x_.type, chunk.view.factor(), slot.support);
       own_items_ += slot.support.items();
       pack_parcel(
           parcel_shape(plan),
@@ -95,10 +97,23 @@ class ScatterCourse : public Course {
   }
 
   void send_elements(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel encode scatter");
     Collective& move = all_to_all(chunk, asks);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
-      if (w != chunk.world.rank) move.send[w] = {at(pieces_[w]), bytes_of(pieces_[w])};
+      const std::span<const std::byte> piece = piece_to_add(chunk, w);
+      (w == chunk.world.rank ? own_ : move.send[w]) = piece;
     }
+    move.likely_bytes = bytes_of(pieces_[0]);  // none is longer
+  }
+
+  // Where values are averaged, in a copy: the array itself stays as it is.
+  [[nodiscard]] std::span<const std::byte> piece_to_add(Chunk& chunk, unsigned w) const {
+    const std::span<const std::byte> piece(at(pieces_[w]), bytes_of(pieces_[w]));
+    if (chunk.view.factor() == 1) return piece;
+    Buffer<std::byte>& copy = chunk.slot.parcels[w];
+    copy.resize(piece.size());
+    multiply(x_.type, chunk.view.factor(), piece, copy.data());
+    return copy;
   }
 
   void add_received_elements(Chunk& chunk) {
@@ -112,7 +127,7 @@ class ScatterCourse : public Course {
                                                     " sent a share of another length; check that all workers run the "
                                                     "same version.");
       }
-      parts[w] = w == chunk.world.rank ? at(mine) : received.data();
+      parts[w] = w == chunk.world.rank ? own_.data() : received.data();
     }
     add_arrays(x_.type, parts, mine.end - mine.begin, at(mine));
     chunk.report.items += mine.end - mine.begin;
@@ -128,6 +143,7 @@ class ScatterCourse : public Course {
 
   Dense x_;
   std::vector<Share> pieces_;
+  std::span<const std::byte> own_;  // this worker's part of what it adds
   std::uint64_t own_items_ = 0;
   bool sent_ = false;
 };

@@ -44,6 +44,7 @@ class SplitCourse : public Course {
     Collective& move = slot.collectives[0];
     move.kind = Collective::Kind::all_to_all;
     move.send.assign(chunk.world.size, {});
+    move.likely_bytes = chunk.choice.likely_bytes[0];
     std::vector<std::byte*> targets(chunk.world.size);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       if (w == chunk.world.rank) {  // stays here: values alone
@@ -82,6 +83,7 @@ class SplitCourse : public Course {
     Collective& all = slot.collectives[1];
     all.kind = Collective::Kind::all_gather;
     all.send.assign(1, slot.own_parcel);
+    all.likely_bytes = chunk.choice.likely_bytes[1];
     all.received.swap(slot.collectives[0].received);  // what lies there is used up
     asks.push_back(&all);
   }

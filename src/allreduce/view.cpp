@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "allreduce/average.h"
 #include "allreduce/tile.h"
 #include "codec/engine.h"
 #include "peel/items.h"
@@ -39,6 +40,7 @@ void ChunkView::scan(const Plan& plan, Support& support, const Execution& execut
   } else {
     peel::scan(plan, ConstDense(dense_.data, dense_.size, dense_.type), support, execution);
   }
+  multiply(type_, factor_, support);
 }
 
 void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values,
@@ -102,6 +104,7 @@ void ChunkView::take(const Plan& plan, std::span<const std::uint64_t> items, std
       }
     }
     if (from != nullptr) std::memcpy(values + bytes.in_item, from, bytes.count);
+    multiply(type_, factor_, {values, item_bytes}, values);
     values += item_bytes;
   }
 }

@@ -15,16 +15,17 @@ bool is_patched(std::uint64_t union_items, std::uint64_t positions);
 
 class ChunkView {
  public:
-  // Dense: sums go to where the values are.
-  explicit ChunkView(Dense x) : dense_(x), type_(x.type), elements_(x.size) {}
+  // Dense: sums go to where the values are. What is read is multiplied by `factor`.
+  ChunkView(Dense x, double factor) : dense_(x), type_(x.type), elements_(x.size), factor_(factor) {}
   // Sparse: `items` are counted from the first of the chunk; sums go to `sum`.
-  ChunkView(ConstSparse x, std::uint64_t elements, Sparse& sum)
-      : sparse_(x), sum_(&sum), type_(x.type), elements_(elements) {}
+  ChunkView(ConstSparse x, std::uint64_t elements, double factor, Sparse& sum)
+      : sparse_(x), sum_(&sum), type_(x.type), elements_(elements), factor_(factor) {}
 
   [[nodiscard]] bool sparse() const noexcept { return sum_ != nullptr; }
   [[nodiscard]] ElementType type() const noexcept { return type_; }
   [[nodiscard]] std::uint64_t elements() const noexcept { return elements_; }
   [[nodiscard]] Dense dense() const noexcept { return dense_; }
+  [[nodiscard]] double factor() const noexcept { return factor_; }
 
   void scan(const Plan& plan, Support& support, const Execution& execution) const;
   // The union and its sums.
@@ -44,6 +45,7 @@ class ChunkView {
   Sparse* sum_ = nullptr;
   ElementType type_;
   std::uint64_t elements_;
+  double factor_;
 };
 
 }  // namespace peel::detail
