@@ -1,5 +1,5 @@
-// peelreduce._core: states and exchanges for Python. Arrays come as addresses of memory that the caller keeps alive;
-// what takes time runs without the interpreter's lock.
+// peelreduce._core: states, exchanges and codecs for Python. Arrays come as addresses of memory that the caller keeps
+// alive; what takes time runs without the interpreter's lock.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 
+#include "codec.h"
 #include "names.h"
 #include "peel/codec.h"
 #include "parts.h"
@@ -203,4 +204,5 @@ NB_MODULE(_core, m) {
   peel::python::bind_state(m);
   peel::python::bind_collective(m);
   peel::python::bind_exchange(m);
+  peel::python::bind_codec(m);
 }

@@ -32,5 +32,13 @@ inline ElementType type_named(std::string_view text) {
                {ElementType::float32, ElementType::float64, ElementType::float16, ElementType::bfloat16,
                 ElementType::int8, ElementType::int16, ElementType::int32, ElementType::int64});
 }
+inline Codec codec_named(std::string_view text) { return named("The codec", text, {Codec::packed, Codec::sketch}); }
+inline CellType cells_named(std::string_view text) {
+  return named("The cell type", text,
+               {CellType::automatic, CellType::native, CellType::fixed32, CellType::fixed64, CellType::float32});
+}
+inline Index index_named(std::string_view text) {
+  return named("The index", text, {Index::automatic, Index::bitmap, Index::bloom, Index::list});
+}
 
 }  // namespace peel::python

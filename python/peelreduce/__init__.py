@@ -3,6 +3,7 @@
     model.register_comm_hook(peelreduce.DDPState(), peelreduce.allreduce_hook)
 """
 
+from . import ops
 from ._core import Error, version
 from .ddp import DDPState, allreduce_hook
 from .fsdp import apply_fsdp
@@ -22,4 +23,5 @@ __all__ = [
     "all_reduce",
     "allreduce_hook",
     "apply_fsdp",
+    "ops",
 ]
