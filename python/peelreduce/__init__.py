@@ -8,6 +8,8 @@ from ._core import Error, version
 from .ddp import DDPState, allreduce_hook
 from .fsdp import apply_fsdp
 from .functional import State, Work, all_reduce
+from .logger import StepLogger
+from .profiling import Profile, profile
 from .sparsifiers import Threshold, TopK
 
 __version__ = version()
@@ -15,7 +17,9 @@ __version__ = version()
 __all__ = [
     "DDPState",
     "Error",
+    "Profile",
     "State",
+    "StepLogger",
     "Threshold",
     "TopK",
     "Work",
@@ -24,4 +28,5 @@ __all__ = [
     "allreduce_hook",
     "apply_fsdp",
     "ops",
+    "profile",
 ]

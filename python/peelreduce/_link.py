@@ -51,7 +51,7 @@ def _bandwidth(transport: Transport, latency_s: float) -> float:
         nbytes *= 2
 
 
-def _copy_speed() -> float:
+def copy_speed() -> float:
     source = torch.zeros(4 << 20, dtype=torch.uint8)
     target = torch.zeros_like(source)
     best = float("inf")
@@ -64,9 +64,9 @@ def _copy_speed() -> float:
 
 def measure_link(transport: Transport) -> LinkFacts:
     """About 50 ms on an idle link."""
-    copy = _copy_speed()
+    copy = copy_speed()
     latency_s = _latency(transport)
-    own = LinkFacts(latency_s, _bandwidth(transport, latency_s), max(copy, _copy_speed()))
+    own = LinkFacts(latency_s, _bandwidth(transport, latency_s), max(copy, copy_speed()))
     facts = torch.tensor([-own.latency_s, own.bytes_per_second, own.copy_bytes_per_second], dtype=torch.float64)
     dist.all_reduce(facts, op=dist.ReduceOp.MIN, group=transport.group)
     worst = [float(fact) for fact in facts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -48,8 +49,11 @@ def check_tensor(tensor: torch.Tensor) -> None:
 class ArrayState:
     """The memory of arrays of one kind, which are summed one after another."""
 
-    def __init__(self, tensor: torch.Tensor, *, average: bool, strategy: str, **others: Any) -> None:
+    def __init__(
+        self, tensor: torch.Tensor, *, average: bool, strategy: str, estimate: float | None = None, **others: Any
+    ) -> None:
         options: dict[str, Any] = {"average": average, "strategy": strategy, **others}
+        self.elements = tensor.numel()
         if tensor.is_sparse:
             options["grain"] = _grain(tensor)
             options["elements"] = tensor.numel()
@@ -59,8 +63,22 @@ class ArrayState:
             nbytes = max(tensor.numel() * tensor.element_size(), 1)
             whole = strategy == "dense"  # in one piece, as torch sums it
             options["chunk_bytes"] = nbytes if whole else _CHUNK_BYTES
+            if estimate is not None and not whole:
+                options["estimate_bytes"] = max(1, round(estimate * nbytes))
         self.core = _core.State(**options)
+        self.report = "{}"  # the last report and the totals after it, as JSON; a lane replaces them as a whole
+        self.totals = self.core.totals()
         self._last: threading.Event | None = None
+
+    def note_report(self) -> None:
+        """On the lane, where nobody else uses the core."""
+        self.report, self.totals = self.core.last(), self.core.totals()
+
+    def facts(self) -> dict[str, Any]:
+        """What the last sum did, and all of them together."""
+        last = json.loads(self.report)
+        density = last["union_elements"] / max(self.elements, 1) if last else None
+        return {"elements": self.elements, "density": density, "last": last, "totals": json.loads(self.totals)}
 
     def enter(self, task: Task) -> None:
         """The task uses this after all that have entered before."""
@@ -75,14 +93,15 @@ class Reduction(Task):
         state.enter(self)
         self.result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         self._tensor = tensor
-        self._state = state.core
+        self._state = state
 
     def fail(self, error: BaseException) -> None:
         self.result.set_exception(error)
 
     def _sum(self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False) -> None:
         address, count, kind = flat.data_ptr(), flat.numel(), TYPES[flat.dtype]
-        lane.drive(lambda: _core.Exchange.dense(self._state, lane.world, address, count, kind, scatter))
+        lane.drive(lambda: _core.Exchange.dense(self._state.core, lane.world, address, count, kind, scatter))
+        self._state.note_report()
 
 
 class Sum(Reduction):
@@ -126,7 +145,8 @@ class Sum(Reduction):
         summed = _core.SparseSum()
         addresses = (items.data_ptr(), items.numel(), self._values.data_ptr())
         kind = TYPES[self._values.dtype]
-        lane.drive(lambda: _core.Exchange.sparse(self._state, lane.world, *addresses, kind, summed))
+        lane.drive(lambda: _core.Exchange.sparse(self._state.core, lane.world, *addresses, kind, summed))
+        self._state.note_report()
         result = _coo(summed, self._own)
         return self._tensor.copy_(result) if self._in_place else result
 

@@ -4,7 +4,7 @@
 """
 
 import hashlib
-import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,6 +20,7 @@ from ._transport import workers_of
 from .sparsifiers import Memory, Sparsifier
 
 _FORMAT = 1
+_COUNTED = ("bytes_sent", "dense_bytes", "repaired", "encode_s", "wire_s", "decode_s")
 
 
 @dataclass
@@ -45,6 +46,8 @@ class DDPState:
         start_step: steps before this one are summed dense, as in torch's own hooks.
         threads: of each worker's codec; 0 takes all cores.
         sparsifier: sends only a part of each dense gradient now, and the rest later; lossy, see TopK and Threshold.
+        estimate: sends sketches of this share of each dense bucket's bytes, in one round, and takes estimates where they
+            are too small to be exact; lossy, and `lost` in the reports says how much was estimated.
 
     Making or loading one communicates nothing; the first bucket does.
     """
@@ -59,7 +62,12 @@ class DDPState:
         start_step: int = 0,
         threads: int = 1,
         sparsifier: Sparsifier | None = None,
+        estimate: float | None = None,
     ) -> None:
+        if estimate is not None and not 0 < estimate <= 4:
+            raise ValueError(f"estimate is a share of a bucket's bytes, above 0 and at most 4, not {estimate}.")
+        if estimate is not None and strategy not in ("auto", "sketch"):
+            raise ValueError(f'Estimates come from sketches; strategy must be "auto" or "sketch", not "{strategy}".')
         _core.State(strategy=strategy)  # refuses an unknown one here, and not in the first backward pass
         if timeout <= 0:
             raise ValueError(f"timeout must be positive, in seconds, not {timeout}.")
@@ -70,12 +78,13 @@ class DDPState:
         self.start_step = start_step
         self.threads = threads
         self.sparsifier = sparsifier
+        self.estimate = estimate
         self.step = 0
         self._dispatcher: Dispatcher | None = None
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._saved: dict[str, bytes] = {}  # loaded, for buckets that were not seen yet
         self._saved_memory: dict[str, Memory] = {}
-        self._forgotten = [0, 0]  # bytes sent, and of dense sums, of buckets that are gone
+        self._forgotten: Counter[str] = Counter()  # totals of buckets that are gone
 
     def reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Averages a bucket over all workers; returns at once."""
@@ -93,14 +102,22 @@ class DDPState:
         return task.result.then(_value)
 
     def stats(self) -> dict[str, Any]:
-        """What was sent and saved so far: totals, and for each bucket its totals and last report."""
-        buckets = {
-            one.key: {"totals": json.loads(one.state.core.totals()), "last": json.loads(one.state.core.last())}
-            for one in self._buckets.values()
+        """What was sent and saved so far: totals, and for each bucket its density, its totals and its last report.
+
+        Reports name the strategy that was chosen, what had to be repaired, and the time that each part took. Bytes are
+        those of the codec's messages; what torch and the network add is not counted.
+        """
+        buckets = {one.key: one.state.facts() for one in list(self._buckets.values())}
+        totals = Counter(self._forgotten)
+        for one in buckets.values():
+            totals.update({name: one["totals"][name] for name in _COUNTED})
+        saved = totals["dense_bytes"] - totals["bytes_sent"]
+        return {
+            "steps": self.step,
+            **{name: totals[name] for name in _COUNTED},
+            "bytes_saved": saved,
+            "buckets": buckets,
         }
-        all_bytes = [self._forgotten, *(_bytes(one["totals"]) for one in buckets.values())]
-        sent, dense = (sum(column) for column in zip(*all_bytes, strict=True))
-        return {"steps": self.step, "bytes_sent": sent, "dense_bytes": dense, "buckets": buckets}
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values and tensors, which torch.load takes without unpickling objects. Between two steps.
@@ -146,8 +163,8 @@ class DDPState:
         gone = [identity for identity, one in self._buckets.items() if one.last_step < self.step]
         if self.step > 1:
             for identity in gone:
-                totals = json.loads(self._buckets.pop(identity).state.core.totals())
-                self._forgotten = [sum(pair) for pair in zip(self._forgotten, _bytes(totals), strict=True)]
+                totals = self._buckets.pop(identity).state.facts()["totals"]
+                self._forgotten.update({name: totals[name] for name in _COUNTED})
         self.step += 1
 
     def _key(self, parameters: list[torch.Tensor], dense: bool) -> str:
@@ -166,14 +183,11 @@ class DDPState:
             timeout=self.timeout,
             threads=self.threads,
             name=f"bucket {key}",
+            estimate=None if dense else self.estimate,
         )
         if key in self._saved:
             state.core.restore(self._saved.pop(key))
         return state
-
-
-def _bytes(totals: dict[str, Any]) -> list[int]:
-    return [totals["bytes_sent"], totals["dense_bytes"]]
 
 
 def _cloned(memory: Memory) -> Memory:

@@ -2,6 +2,14 @@
 
     fully_shard(model)
     peelreduce.apply_fsdp(model)
+
+Hybrid sharding: torch's own (a mesh of two dimensions) sums shards over the replicas before it calls any hook, and there
+is no way to replace that sum without patching torch. So shard over one dimension, and let this library average over the
+other:
+
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
+    fully_shard(model, mesh=mesh["shard"])
+    peelreduce.apply_fsdp(model, replicas=mesh["replicate"].get_group())
 """
 
 from collections.abc import Sequence
@@ -11,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 from ._tasks import ReduceScatter, check_tensor
-from .functional import State, Work, is_average, perform
+from .functional import State, Work, all_reduce, is_average, perform
 
 
 class ScatterGradients:
@@ -42,10 +50,29 @@ class ScatterGradients:
         return perform(task, group, self.state.timeout, async_op)
 
 
+class AverageReplicas:
+    """What FSDP calls for its shard of the gradients of one module, to average it over those who hold the same shard."""
+
+    def __init__(self, group: dist.ProcessGroup, *, strategy: str, timeout: float, threads: int) -> None:
+        self.state = State(strategy=strategy, timeout=timeout, threads=threads)
+        self._group = group
+
+    def __call__(self, shard: torch.Tensor) -> None:
+        all_reduce(shard, dist.ReduceOp.AVG, self._group, state=self.state)
+
+
 def apply_fsdp(
-    model: torch.nn.Module, *, strategy: str = "auto", timeout: float = 60.0, threads: int = 1
+    model: torch.nn.Module,
+    *,
+    replicas: dist.ProcessGroup | None = None,
+    strategy: str = "auto",
+    timeout: float = 60.0,
+    threads: int = 1,
 ) -> list[ScatterGradients]:
-    """Has every FSDP module in the model scatter its gradients with this library. Returns what each of them uses."""
+    """Has every FSDP module in the model scatter its gradients with this library. Returns what each of them uses.
+
+    With `replicas`, the workers that hold the same shard, these then average it.
+    """
     if strategy not in ("auto", "dense", "split"):
         raise ValueError(f'A reduce-scatter is "auto", "dense" or "split", not "{strategy}".')
     modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
@@ -55,5 +82,9 @@ def apply_fsdp(
     for module in modules:  # the setter does not reach the modules inside
         scatter = ScatterGradients(strategy=strategy, timeout=timeout, threads=threads)
         module.set_custom_reduce_scatter(scatter)
+        if replicas is not None:
+            module.set_all_reduce_hook(
+                AverageReplicas(replicas, strategy=strategy, timeout=timeout, threads=threads)
+            )
         scatters.append(scatter)
     return scatters
