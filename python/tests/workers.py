@@ -1,10 +1,15 @@
-"""Runs a function in several worker processes that form a Gloo group, and returns what each of them returned."""
+"""Runs a function or a script in several worker processes, and returns what each of them returned or printed."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import multiprocessing
 import os
+import pathlib
+import runpy
+import socket
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -25,42 +30,69 @@ def _packed(value: Any) -> bytes:
     return memory.getvalue()
 
 
-def _work(function: Callable[..., Any], rank: int, size: int, store: str, results: Any, arguments: tuple) -> None:
+def _work(function: Callable[..., Any], rank: int, size: int, results: Any, arguments: tuple) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     try:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
-        )
         results.put((rank, None, _packed(function(rank, size, *arguments))))
-        dist.barrier()
-        dist.destroy_process_group()
     except BaseException:
         results.put((rank, traceback.format_exc(), None))
         raise
 
 
+def _in_group(rank: int, size: int, store: str, function: Callable[..., Any], arguments: tuple) -> Any:
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
+    )
+    result = function(rank, size, *arguments)
+    dist.barrier()
+    dist.destroy_process_group()
+    return result
+
+
+def _as_script(rank: int, size: int, port: int, path: pathlib.Path, arguments: tuple[str, ...]) -> str:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))  # python does so for a script that it runs
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path(str(path), run_name="__main__")
+    return printed.getvalue()
+
+
+def _run(size: int, seconds: float, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    results = _CONTEXT.Queue()
+    processes = [
+        _CONTEXT.Process(target=_work, args=(function, rank, size, results, arguments)) for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    returned: dict[int, Any] = {}
+    try:
+        for _ in range(size):
+            rank, error, value = results.get(timeout=seconds)
+            assert error is None, f"worker {rank}:\n{error}"
+            returned[rank] = torch.load(io.BytesIO(value), weights_only=False)
+        for process in processes:
+            process.join(seconds)
+            assert process.exitcode == 0, f"a worker ended with {process.exitcode}"
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    return [returned[rank] for rank in range(size)]
+
+
 def run_workers(size: int, function: Callable[..., Any], *arguments: Any, seconds: float = 180) -> list[Any]:
     """function(rank, size, *arguments) in every worker. An error in one is an error here."""
     with tempfile.TemporaryDirectory() as folder:
-        results = _CONTEXT.Queue()
-        processes = [
-            _CONTEXT.Process(target=_work, args=(function, rank, size, f"{folder}/store", results, arguments))
-            for rank in range(size)
-        ]
-        for process in processes:
-            process.start()
-        returned: dict[int, Any] = {}
-        try:
-            for _ in range(size):
-                rank, error, value = results.get(timeout=seconds)
-                assert error is None, f"worker {rank}:\n{error}"
-                returned[rank] = torch.load(io.BytesIO(value), weights_only=False)
-            for process in processes:
-                process.join(seconds)
-                assert process.exitcode == 0, f"a worker ended with {process.exitcode}"
-        finally:
-            for process in processes:
-                process.kill()
-                process.join()
-        return [returned[rank] for rank in range(size)]
+        return _run(size, seconds, _in_group, f"{folder}/store", function, arguments)
+
+
+def run_script(size: int, path: pathlib.Path, *arguments: str, seconds: float = 180) -> list[str]:
+    """A script in every worker, as torchrun starts it, and what each printed. It forms the group itself."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return _run(size, seconds, _as_script, port, path, arguments)
