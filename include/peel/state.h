@@ -27,6 +27,9 @@ struct StateOptions {
   Index index = Index::automatic;  // packed and sketch
   CellType cells = CellType::automatic;  // sketch: fixed32 (fixed64 for 8-byte elements); packed: native
   std::uint64_t estimate_bytes = 0;      // estimate mode: one sketch of this payload, no repair. 0: lossless
+  // After an all-reduce that was dense, so many more are dense without asking first whether all workers mean the same:
+  // a round saved where nothing else is. Arguments that begin to differ then end in a time-out. 0: always ask.
+  std::uint32_t unasked_steps = 0;
   std::uint64_t seed = 0x5EED;
   std::optional<LinkFacts> link = {};  // none: measured once per communicator. On all workers or on none
   std::uint64_t chunk_bytes = 0;       // 0: chosen. Tests make it small

@@ -27,7 +27,7 @@ void bind_state(nb::module_& m) {
       .def(
           "__init__",
           [](State* self, std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
-             std::uint64_t estimate_bytes, bool average, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
+             std::uint64_t estimate_bytes, bool average, std::uint32_t unasked_steps, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
              unsigned threads, std::string name) {
             StateOptions options;
             options.strategy = strategy_named(strategy);
@@ -35,6 +35,7 @@ void bind_state(nb::module_& m) {
             options.elements = elements;
             options.estimate_bytes = estimate_bytes;
             options.average = average;
+            options.unasked_steps = unasked_steps;
             options.seed = seed;
             options.chunk_bytes = chunk_bytes;
             options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
@@ -43,6 +44,7 @@ void bind_state(nb::module_& m) {
             new (self) State(std::move(options));
           },
           nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0, "average"_a = false,
+          "unasked_steps"_a = 0,
           "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0, "threads"_a = 1, "name"_a = "gradient")
       .def("serialise",
            [](const State& self) {

@@ -20,6 +20,9 @@ from ._transport import workers_of
 from .sparsifiers import Memory, Sparsifier
 
 _FORMAT = 1
+# Dense buckets open in every eighth step only. Four workers on two cores, examples/vgg.py at 1 gbit: X ms a step instead of
+# Y, and Z with plain DDP. DDP itself sees to it that buckets are the same everywhere.
+_UNASKED = 7
 _COUNTED = ("bytes_sent", "dense_bytes", "repaired", "encode_s", "wire_s", "decode_s")
 
 
@@ -184,6 +187,7 @@ class DDPState:
             threads=self.threads,
             name=f"bucket {key}",
             estimate=None if dense else self.estimate,
+            unasked_steps=_UNASKED,
         )
         if key in self._saved:
             state.core.restore(self._saved.pop(key))

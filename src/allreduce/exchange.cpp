@@ -196,11 +196,37 @@ class Exchange::Impl {
     }
     terms_.refuse(refused);
     name_terms();
+    if (refused.empty() && is_understood()) return plan_dense();
     if (refused.empty()) plan_chunks();
     opening_words_ = make_opening(terms_.fingerprint(), choices_fingerprint(),
                                   (disabled() ? kOpeningDisabled : 0) | (terms_.refused() ? kOpeningRefused : 0));
     opening_.kind = Collective::Kind::bit_or;
     opening_.data = std::as_writable_bytes(std::span<std::uint64_t>(opening_words_));
+  }
+
+  // All workers count these steps alike, from one at which they agreed.
+  [[nodiscard]] bool is_understood() {
+    if (state_.unasked == 0 || state_.agreed_terms != terms_.fingerprint()) return false;
+    --state_.unasked;
+    return true;
+  }
+
+  void plan_dense() {
+    for (std::size_t c = 0; c < layout_.chunks.size(); ++c) {
+      choices_.push_back(
+          {Strategy::dense, plan_for(Strategy::dense, options(), world_, shape_of(c), state_.chunks[c])});
+    }
+    phase_ = Phase::running;
+    asked_ = false;
+  }
+
+  // Called at the end of an exchange that opened.
+  void trust_if_dense() {
+    const bool dense = outcome_ == Outcome::everywhere && !report_.reset &&
+                       std::all_of(choices_.begin(), choices_.end(),
+                                   [](const Choice& choice) { return choice.strategy == Strategy::dense; });
+    state_.unasked = dense ? options().unasked_steps : 0;
+    state_.agreed_terms = terms_.fingerprint();
   }
 
   // Another array than last time: what was learned is of no use.
@@ -225,6 +251,7 @@ class Exchange::Impl {
   }
 
   void forget() {
+    state_.unasked = 0;
     state_.chunks.assign(layout_.chunks.size(), {});
     for (ChunkMemory& memory : state_.chunks) memory.grain = std::max(1u, options().grain);
   }
@@ -246,6 +273,7 @@ class Exchange::Impl {
     terms_.add("estimate bytes", number(o.estimate_bytes));
     terms_.add("chunk bytes", number(o.chunk_bytes));
     terms_.add("seed", number(o.seed));
+    terms_.add("unasked steps", number(o.unasked_steps));
     terms_.add("transport", std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") +
                                 (world_.sums_floats ? "" : ", integers only"));
   }
@@ -459,6 +487,7 @@ class Exchange::Impl {
     report_.dense_bytes = static_cast<std::uint64_t>(ring * (world_.size - 1) / world_.size *
                                                      static_cast<double>(elements_ * size_of(type_)));
     for (const Slot& slot : state_.slots) report_.workspace_bytes += slot.memory_bytes();
+    if (asked_) trust_if_dense();
     close();
   }
 
@@ -536,6 +565,7 @@ class Exchange::Impl {
   bool finished_ = false;
   bool holds_state_ = false;
   bool disabled_ = false;
+  bool asked_ = true;  // it opened, or will
   Terms terms_;
   Opening opening_words_ = {};
   Collective opening_;

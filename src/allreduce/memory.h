@@ -65,7 +65,9 @@ struct StateData {
   Totals totals;
   Report last;
   std::array<Slot, kChunksInFlight> slots;
-  bool busy = false;  // an exchange is under way
+  std::uint32_t unasked = 0;       // steps that are dense without an opening; of what all workers agreed on:
+  std::uint64_t agreed_terms = 0;  // its fingerprint
+  bool busy = false;               // an exchange is under way
 };
 
 }  // namespace peel::detail

@@ -106,6 +106,7 @@ void State::restore(std::span<const std::byte> bytes) {
   data_->workers = header.workers;
   data_->type = static_cast<ElementType>(header.type);
   data_->chunks = std::move(chunks);
+  data_->unasked = 0;
 }
 
 }  // namespace peel
