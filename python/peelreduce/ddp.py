@@ -82,6 +82,7 @@ class DDPState:
         self.step = 0
         self._dispatcher: Dispatcher | None = None
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
+        self._saw_all = False  # parameters of the model
         self._saved: dict[str, bytes] = {}  # loaded, for buckets that were not seen yet
         self._saved_memory: dict[str, Memory] = {}
         self._forgotten: Counter[str] = Counter()  # totals of buckets that are gone
@@ -141,6 +142,7 @@ class DDPState:
             raise ValueError("This is not a state_dict of peelreduce.DDPState, or of another version; start anew.")
         self.step = int(state_dict["step"])
         self._buckets.clear()
+        self._saw_all = False
         self._saved = {str(key): bytes(state) for key, state in state_dict["buckets"].items()}
         self._saved_memory = {str(key): _cloned(memory) for key, memory in state_dict["sparsifier"].items()}
 
@@ -151,6 +153,7 @@ class DDPState:
         identity = (int(dense), *(id(parameter) for parameter in parameters))
         found = self._buckets.get(identity)
         if found is None:
+            self._check_model(parameters)
             key = self._key(parameters, dense)
             state = self._new_state(key, tensor, dense)
             found = _Bucket(key, dense, parameters, state, self._saved_memory.pop(key, {}))
@@ -158,8 +161,18 @@ class DDPState:
         found.last_step = self.step
         return found
 
+    def _check_model(self, parameters: list[torch.Tensor]) -> None:
+        """Every step has all parameters of a model. Two models would have each other's buckets forgotten."""
+        known = {id(parameter) for one in self._buckets.values() for parameter in one.parameters}
+        if self._saw_all and not known.issuperset(id(parameter) for parameter in parameters):
+            raise ValueError(
+                "This DDPState has summed another set of parameters, and remembers one model; make a DDPState for each "
+                "DistributedDataParallel."
+            )
+
     def _end_step(self) -> None:
         """Forgets buckets that DDP no longer uses: it forms them anew after the first step."""
+        self._saw_all = True
         gone = [identity for identity, one in self._buckets.items() if one.last_step < self.step]
         if self.step > 1:
             for identity in gone:
