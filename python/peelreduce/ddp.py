@@ -156,7 +156,10 @@ class DDPState:
             self._check_model(parameters)
             key = self._key(parameters, dense)
             state = self._new_state(key, tensor, dense)
-            found = _Bucket(key, dense, parameters, state, self._saved_memory.pop(key, {}))
+            memory = self._saved_memory.pop(key, {})
+            for one in self._buckets.values():
+                _move_memory(one.memory, one.parameters, memory, parameters)
+            found = _Bucket(key, dense, parameters, state, memory)
             self._buckets[identity] = found
         found.last_step = self.step
         return found
@@ -205,6 +208,18 @@ class DDPState:
 
 def _cloned(memory: Memory) -> Memory:
     return {name: tensor.clone() for name, tensor in memory.items()}
+
+
+def _move_memory(source: Memory, has: list[torch.Tensor], target: Memory, wants: list[torch.Tensor]) -> None:
+    """From a bucket to one that has some of its parameters: these lie one after another, as DDP lays them out."""
+    sizes = [parameter.numel() for parameter in wants]
+    places = dict(zip(map(id, wants), range(len(wants)), strict=True))
+    for name, values in source.items():
+        for parameter, part in zip(has, values.split([one.numel() for one in has]), strict=True):
+            if id(parameter) in places:
+                into = target.setdefault(name, values.new_zeros(sum(sizes)))
+                into.split(sizes)[places[id(parameter)]].add_(part)
+                part.zero_()
 
 
 def _value(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
