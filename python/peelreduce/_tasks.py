@@ -203,4 +203,4 @@ def _coo(summed: _core.SparseSum, like: torch.Tensor) -> torch.Tensor:
     sparse_dims = like.sparse_dim()
     indices = torch.stack(torch.unravel_index(rows, like.shape[:sparse_dims]))
     values = values.reshape(rows.numel(), *like.shape[sparse_dims:])
-    return torch.sparse_coo_tensor(indices, values, like.shape, is_coalesced=True)
+    return torch.sparse_coo_tensor(indices, values, like.shape, is_coalesced=True, check_invariants=False)
