@@ -85,6 +85,7 @@ class DDPState:
         self.step = 0
         self._dispatcher: Dispatcher | None = None
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
+        self._saw_all = False  # parameters of the model
         self._saved: dict[str, bytes] = {}  # loaded, for buckets that were not seen yet
         self._saved_memory: dict[str, Memory] = {}
         self._forgotten: Counter[str] = Counter()  # totals of buckets that are gone
@@ -144,6 +145,7 @@ class DDPState:
             raise ValueError("This is not a state_dict of peelreduce.DDPState, or of another version; start anew.")
         self.step = int(state_dict["step"])
         self._buckets.clear()
+        self._saw_all = False
         self._saved = {str(key): bytes(state) for key, state in state_dict["buckets"].items()}
         self._saved_memory = {str(key): _cloned(memory) for key, memory in state_dict["sparsifier"].items()}
 
@@ -154,15 +156,29 @@ class DDPState:
         identity = (int(dense), *(id(parameter) for parameter in parameters))
         found = self._buckets.get(identity)
         if found is None:
+            self._check_model(parameters)
             key = self._key(parameters, dense)
             state = self._new_state(key, tensor, dense)
-            found = _Bucket(key, dense, parameters, state, self._saved_memory.pop(key, {}))
+            memory = self._saved_memory.pop(key, {})
+            for one in self._buckets.values():
+                _move_memory(one.memory, one.parameters, memory, parameters)
+            found = _Bucket(key, dense, parameters, state, memory)
             self._buckets[identity] = found
         found.last_step = self.step
         return found
 
+    def _check_model(self, parameters: list[torch.Tensor]) -> None:
+        """Every step has all parameters of a model. Two models would have each other's buckets forgotten."""
+        known = {id(parameter) for one in self._buckets.values() for parameter in one.parameters}
+        if self._saw_all and not known.issuperset(id(parameter) for parameter in parameters):
+            raise ValueError(
+                "This DDPState has summed another set of parameters, and remembers one model; make a DDPState for each "
+                "DistributedDataParallel."
+            )
+
     def _end_step(self) -> None:
         """Forgets buckets that DDP no longer uses: it forms them anew after the first step."""
+        self._saw_all = True
         gone = [identity for identity, one in self._buckets.items() if one.last_step < self.step]
         if self.step > 1:
             for identity in gone:
@@ -196,6 +212,18 @@ class DDPState:
 
 def _cloned(memory: Memory) -> Memory:
     return {name: tensor.clone() for name, tensor in memory.items()}
+
+
+def _move_memory(source: Memory, has: list[torch.Tensor], target: Memory, wants: list[torch.Tensor]) -> None:
+    """From a bucket to one that has some of its parameters: these lie one after another, as DDP lays them out."""
+    sizes = [parameter.numel() for parameter in wants]
+    places = dict(zip(map(id, wants), range(len(wants)), strict=True))
+    for name, values in source.items():
+        for parameter, part in zip(has, values.split([one.numel() for one in has]), strict=True):
+            if id(parameter) in places:
+                into = target.setdefault(name, values.new_zeros(sum(sizes)))
+                into.split(sizes)[places[id(parameter)]].add_(part)
+                part.zero_()
 
 
 def _value(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:

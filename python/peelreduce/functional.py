@@ -58,14 +58,17 @@ class State:
 class Work:
     """A sum under way."""
 
-    def __init__(self, result: torch.futures.Future[torch.Tensor]) -> None:
-        self._result = result
+    def __init__(self, task: Reduction) -> None:
+        self._result = task.result
+        self._done = task.done
 
     def is_completed(self) -> bool:
         return self._result.done()
 
     def wait(self) -> bool:
         """Returns when the tensor holds the sum; raises what went wrong, within the time-out."""
+        if not self._result.done():
+            self._done.wait()  # which Ctrl-C interrupts; the wait of a future it does not
         self._result.wait()
         return True
 
@@ -110,7 +113,7 @@ def is_average(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor
 def perform(task: Reduction, group: dist.ProcessGroup | None, timeout: float, async_op: bool) -> Work | None:
     """Submits a task of all these workers, and waits for it unless it is to run beside the caller."""
     _dispatcher_of(group, timeout).submit(task)
-    work = Work(task.result)
+    work = Work(task)
     if async_op:
         return work
     work.wait()
