@@ -69,6 +69,9 @@ def main() -> None:
         median = {name: statistics.median(all_times[3:] or all_times) for name, all_times in times.items()}
         for name, seconds in median.items():
             print(f"{name}: {seconds * 1e3:.1f} ms, wrong {wrong}")
+        report = state.report()
+        own = draw(rank, 0, options)._nnz()
+        print(f"{own} rows of one worker, {report['items']} of all; by {report['strategy']}, {report['bytes_sent']} bytes sent")
         print(f"peelreduce is {median['torch'] / median['peelreduce']:.2f} times as fast")
     dist.destroy_process_group()
     if wrong:

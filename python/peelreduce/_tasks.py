@@ -186,24 +186,29 @@ def _grain(tensor: torch.Tensor) -> int:
 def _items(own: torch.Tensor) -> torch.Tensor:
     """The items of a coalesced tensor: increasing, and as their values lie in memory."""
     indices = own.indices()
-    rows = torch.zeros_like(indices[0])
-    for size, index in zip(own.shape[: own.sparse_dim()], indices, strict=True):
+    rows = indices[0]
+    for size, index in zip(own.shape[1 : own.sparse_dim()], indices[1:], strict=True):
         rows = rows * size + index
     pieces = _row(own) // _grain(own)
-    return (rows[:, None] * pieces + torch.arange(pieces)).flatten().contiguous()
+    if pieces > 1:
+        rows = (rows[:, None] * pieces + torch.arange(pieces)).flatten()
+    return rows.contiguous()
 
 
 def _coo(summed: _core.SparseSum, like: torch.Tensor) -> torch.Tensor:
+    """A tensor over the memory of the sum, where it is as torch wants it."""
     grain = _grain(like)
     pieces = _row(like) // grain
-    items, values = summed.items.clone(), summed.values.clone().view(-1, grain)
-    rows, place = torch.unique_consecutive(items // pieces, return_inverse=True)
+    rows, values = summed.items, summed.values
     if pieces > 1:  # a piece of a row that is zero everywhere did not come back
+        items = rows
+        rows, place = torch.unique_consecutive(items // pieces, return_inverse=True)
         whole = torch.zeros(rows.numel(), pieces, grain, dtype=values.dtype)
-        whole[place, items % pieces] = values
+        whole[place, items % pieces] = values.view(-1, grain)
         values = whole
     sparse_dims = like.sparse_dim()
-    indices = torch.stack(torch.unravel_index(rows, like.shape[:sparse_dims]))
+    shape = like.shape[:sparse_dims]
+    indices = rows[None] if sparse_dims == 1 else torch.stack(torch.unravel_index(rows, shape))
     values = values.reshape(rows.numel(), *like.shape[sparse_dims:])
     # They are in order and in range, which is known; not to check is said, or torch warns.
     return torch.sparse_coo_tensor(indices, values, like.shape, is_coalesced=True, check_invariants=False)

@@ -515,6 +515,11 @@ class Exchange::Impl {
   }
 
   void join_parts() {
+    if (parts_.size() == 1) {
+      *sum_ = std::move(parts_[0]);
+      sum_->type = type_;
+      return;
+    }
     std::size_t items = 0;
     std::size_t bytes = 0;
     for (const Sparse& part : parts_) {
