@@ -7,8 +7,8 @@ RELEASE := build/release
 
 help:
 	@echo "make demo    build, then all-reduce gradients of four workers over slow links; writes build/demo.html"
-	@echo "make test    build, then run every test"
-	@echo "make test-python  build the Python package and test it; fetches torch (5 GB) once, where there is none"
+	@echo "make test    build, then run every test; fetches torch (5 GB) once, where there is none"
+	@echo "make test-python  the tests of the Python package alone"
 	@echo "make test-gpu  build, then run the tests that need a GPU; without one, say so"
 	@echo "make check   sanitizers, fuzzers, clang-tidy, format and house rules"
 	@echo "make bench   build, then run the microbenchmarks"
@@ -27,7 +27,7 @@ test: $(RELEASE)/build.ninja
 	@scripts/test-python
 
 test-python:
-	@scripts/test-python --fetch
+	@scripts/test-python
 
 test-gpu: $(RELEASE)/build.ninja
 	@JOBS=$(JOBS) scripts/test-gpu $(RELEASE)

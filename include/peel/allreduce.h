@@ -4,8 +4,9 @@
 //   peel::Report report = peel::allreduce(comm, x, state);   // every step; x is the sum
 //
 // Errors. Arguments that are wrong, or differ between workers, raise the same error on every worker before any data
-// moves, and x is unchanged. A worker that dies or stalls raises `timeout` or `transport` on the others within the
-// time-out; x may then be partly summed, and the communicator is not to be used any more.
+// moves, and x is unchanged (unless it was asked not to look: StateOptions::unasked_steps). A worker that dies or
+// stalls raises `timeout` or `transport` on the others within the time-out; x may then be partly summed, and the
+// communicator is not to be used any more.
 #pragma once
 
 #include <future>

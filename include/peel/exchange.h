@@ -27,6 +27,7 @@ struct World {
   LinkFacts link = {};
   bool moves_buffers = true;  // all_to_all and all_gather exist: split and gather are possible
   bool sums_floats = true;    // false: integers only, so packed uses fixed cells and dense floats are refused
+  bool sends_room = false;    // parts of all_to_all and all_gather take at least their likely_bytes; reports count them
 };
 
 enum class Outcome : std::uint8_t {
@@ -44,7 +45,8 @@ Share share_of(std::uint64_t elements, unsigned workers, unsigned worker) noexce
 class Exchange {
  public:
   // x is summed in place and must stay where it is until the exchange is finished or destroyed. Errors in the
-  // arguments are not thrown here but told to all workers in the opening, so that all raise them.
+  // arguments are not thrown here but told to all workers in the opening, so that all raise them; but for the steps
+  // that have none (StateOptions::unasked_steps).
   Exchange(State& state, const World& world, Dense x, Outcome outcome = Outcome::everywhere);
   // Sparse: `sum` is filled, x is only read; x must not be part of `sum`.
   Exchange(State& state, const World& world, ConstSparse x, Sparse& sum);

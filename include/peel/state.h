@@ -28,7 +28,10 @@ struct StateOptions {
   CellType cells = CellType::automatic;  // sketch: fixed32 (fixed64 for 8-byte elements); packed: native
   std::uint64_t estimate_bytes = 0;      // estimate mode: one sketch of this payload, no repair. 0: lossless
   // After an all-reduce that was dense, so many more are dense without asking first whether all workers mean the same:
-  // a round saved where nothing else is. Arguments that begin to differ then end in a time-out. 0: always ask.
+  // a round saved where nothing else is. Only for arrays that something else keeps alike: if lengths begin to differ in
+  // such a step, or some workers restore their state and others do not, what happens is up to the transport (a
+  // time-out, its own error, a wrong sum), as with its own all-reduce. After an error no worker goes on with such a
+  // state, or all do. 0: always ask.
   std::uint32_t unasked_steps = 0;
   std::uint64_t seed = 0x5EED;
   std::optional<LinkFacts> link = {};  // none: measured once per communicator. On all workers or on none

@@ -82,7 +82,9 @@ Encoded take_message(const Plan& plan, std::uintptr_t index, std::uint64_t words
   Encoded taken{{}, payload_type(plan)};
   taken.message.index.resize(words);
   taken.message.payload.resize(bytes);
-  std::memcpy(taken.message.index.data(), reinterpret_cast<const void*>(index), words * sizeof(std::uint64_t));
+  if (words != 0) {
+    std::memcpy(taken.message.index.data(), reinterpret_cast<const void*>(index), words * sizeof(std::uint64_t));
+  }
   if (bytes != 0) std::memcpy(taken.message.payload.data(), reinterpret_cast<const void*>(payload), bytes);
   return taken;
 }

@@ -11,8 +11,8 @@
 
 #include "codec.h"
 #include "names.h"
-#include "peel/codec.h"
 #include "parts.h"
+#include "peel/codec.h"
 #include "peel/exchange.h"
 #include "tensors.h"
 
@@ -27,8 +27,8 @@ void bind_state(nb::module_& m) {
       .def(
           "__init__",
           [](State* self, std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
-             std::uint64_t estimate_bytes, bool average, std::uint32_t unasked_steps, std::uint64_t seed, std::uint64_t chunk_bytes, double timeout,
-             unsigned threads, std::string name) {
+             std::uint64_t estimate_bytes, bool average, std::uint32_t unasked_steps, std::uint64_t seed,
+             std::uint64_t chunk_bytes, double timeout, unsigned threads, std::string name) {
             StateOptions options;
             options.strategy = strategy_named(strategy);
             options.grain = grain;
@@ -43,9 +43,9 @@ void bind_state(nb::module_& m) {
             options.name = std::move(name);
             new (self) State(std::move(options));
           },
-          nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0, "average"_a = false,
-          "unasked_steps"_a = 0,
-          "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0, "threads"_a = 1, "name"_a = "gradient")
+          nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0,
+          "average"_a = false, "unasked_steps"_a = 0, "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0,
+          "threads"_a = 1, "name"_a = "gradient")
       .def("serialise",
            [](const State& self) {
              const std::vector<std::byte> bytes = self.serialise();
@@ -141,8 +141,12 @@ void bind_exchange(nb::module_& m) {
             const LinkFacts link{.latency_s = latency_s,
                                  .bytes_per_second = bytes_per_second,
                                  .copy_bytes_per_second = copy_bytes_per_second};
-            new (self) World{
-                .rank = rank, .size = size, .link = link, .moves_buffers = moves_buffers, .sums_floats = sums_floats};
+            new (self) World{.rank = rank,
+                             .size = size,
+                             .link = link,
+                             .moves_buffers = moves_buffers,
+                             .sums_floats = sums_floats,
+                             .sends_room = true};
           },
           "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
           "moves_buffers"_a = true, "sums_floats"_a = true)

@@ -27,7 +27,7 @@ _LONGEST_GRAIN = 1024
 # examples/ncf.py --full (buckets of 16, 42 and 58 MB), four workers on two cores and 1 gbit: 403 ms a step with 1 chunk
 # in a bucket, 420 with 2, 442 with 4, 827 with 32.
 _CHUNK_BYTES = 64 << 20
-_SPARSE_CHUNK_BYTES = 1 << 30  # of the dense array; of which a sparse one holds little
+_SPARSE_CHUNK = 1 << 30  # of a sparse gradient, in items
 
 
 def check_tensor(tensor: torch.Tensor) -> None:
@@ -58,7 +58,7 @@ class ArrayState:
         if tensor.is_sparse:
             options["grain"] = _grain(tensor)
             options["elements"] = tensor.numel()
-            options["chunk_bytes"] = _SPARSE_CHUNK_BYTES
+            options["chunk_bytes"] = _SPARSE_CHUNK
             if strategy == "dense":
                 options["strategy"] = "auto"  # a sparse sum has no dense form
         else:
@@ -68,19 +68,20 @@ class ArrayState:
             if estimate is not None and not whole:
                 options["estimate_bytes"] = max(1, round(estimate * nbytes))
         self.core = _core.State(**options)
-        self.report = "{}"  # the last report and the totals after it, as JSON; a lane replaces them as a whole
-        self.totals = self.core.totals()
+        # The last report and the totals with it, as JSON; a lane replaces them as a whole.
+        self.reports = ("{}", self.core.totals())
         self._last: threading.Event | None = None
 
     def note_report(self) -> None:
         """On the lane, where nobody else uses the core."""
-        self.report, self.totals = self.core.last(), self.core.totals()
+        self.reports = (self.core.last(), self.core.totals())
 
     def facts(self) -> dict[str, Any]:
-        """What the last sum did, and all of them together."""
-        last = json.loads(self.report)
-        density = last["union_elements"] / max(self.elements, 1) if last else None
-        return {"elements": self.elements, "density": density, "last": last, "totals": json.loads(self.totals)}
+        """What the last sum did, and all of them together. Dense sums do not tell how dense they are."""
+        last, totals = (json.loads(one) for one in self.reports)
+        known = bool(last) and last["strategy"] != "dense"
+        density = last["union_elements"] / max(self.elements, 1) if known else None
+        return {"elements": self.elements, "density": density, "last": last, "totals": totals}
 
     def enter(self, task: Task) -> None:
         """The task uses this after all that have entered before."""

@@ -7,7 +7,6 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Any
 
 import torch
@@ -20,9 +19,6 @@ from ._transport import workers_of
 from .sparsifiers import Memory, Sparsifier
 
 _FORMAT = 1
-# Dense buckets open in every eighth step only. Four workers on two cores, examples/vgg.py at 1 gbit: X ms a step instead of
-# Y, and Z with plain DDP. DDP itself sees to it that buckets are the same everywhere.
-_UNASKED = 7
 _COUNTED = ("bytes_sent", "dense_bytes", "repaired", "encode_s", "wire_s", "decode_s")
 
 
@@ -30,12 +26,18 @@ _COUNTED = ("bytes_sent", "dense_bytes", "repaired", "encode_s", "wire_s", "deco
 class _Bucket:
     """What is known of one set of parameters that DDP reduces together."""
 
-    key: str
+    name: str  # of the shapes of its parameters
+    order: int  # among the buckets of these shapes, in the last step that had it
     dense: bool  # on purpose: early, or small
     parameters: list[torch.Tensor]  # held, so that no other tensor gets their identity
     state: ArrayState
     memory: Memory  # of the sparsifier
     last_step: int = 0  # in which it was seen
+
+    @property
+    def key(self) -> str:
+        """The same in every run."""
+        return f"{self.name}-{self.order}"
 
 
 class DDPState:
@@ -49,6 +51,8 @@ class DDPState:
         start_step: steps before this one are summed dense, as in torch's own hooks.
         threads: of each worker's codec; 0 takes all cores.
         sparsifier: sends only a part of each dense gradient now, and the rest later; lossy, see TopK and Threshold.
+        check_every: buckets that are summed dense are checked to be the same on all workers in every so many steps, not
+            in each; 1 for each. DDP itself sees to it that they are.
         estimate: sends sketches of this share of each dense bucket's bytes, in one round, and takes estimates where they
             are too small to be exact; lossy, and `lost` in the reports says how much was estimated.
 
@@ -65,8 +69,11 @@ class DDPState:
         start_step: int = 0,
         threads: int = 1,
         sparsifier: Sparsifier | None = None,
+        check_every: int = 8,
         estimate: float | None = None,
     ) -> None:
+        if check_every < 1:
+            raise ValueError(f"check_every must be at least 1, not {check_every}.")
         if estimate is not None and not 0 < estimate <= 4:
             raise ValueError(f"estimate is a share of a bucket's bytes, above 0 and at most 4, not {estimate}.")
         if estimate is not None and strategy not in ("auto", "sketch"):
@@ -81,8 +88,10 @@ class DDPState:
         self.start_step = start_step
         self.threads = threads
         self.sparsifier = sparsifier
+        self.check_every = check_every
         self.estimate = estimate
         self.step = 0
+        self._seen: Counter[str] = Counter()  # buckets of this step, by name
         self._dispatcher: Dispatcher | None = None
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._saw_all = False  # parameters of the model
@@ -108,13 +117,15 @@ class DDPState:
     def stats(self) -> dict[str, Any]:
         """What was sent and saved so far: totals, and for each bucket its density, its totals and its last report.
 
-        Reports name the strategy that was chosen, what had to be repaired, and the time that each part took. Bytes are
-        those of the codec's messages; what torch and the network add is not counted.
+        Reports name the strategy that was chosen, what had to be repaired, and the time that each part took. Density is
+        that of the union of all workers, in whole items, and unknown of dense sums. What torch and the network add to the
+        bytes is not counted.
         """
-        buckets = {one.key: one.state.facts() for one in list(self._buckets.values())}
+        all_buckets = [(one, one.state.facts()) for one in list(self._buckets.values())]
         totals = Counter(self._forgotten)
-        for one in buckets.values():
-            totals.update({name: one["totals"][name] for name in _COUNTED})
+        for _, facts in all_buckets:
+            totals.update({name: facts["totals"][name] for name in _COUNTED})
+        buckets = {one.key: facts for one, facts in all_buckets if self._is_used(one)}
         saved = totals["dense_bytes"] - totals["bytes_sent"]
         return {
             "steps": self.step,
@@ -129,9 +140,10 @@ class DDPState:
         With a sparsifier every worker saves its own: what waits to be sent differs.
         """
         saved = dict(self._saved)
-        saved.update({one.key: one.state.core.serialise() for one in self._buckets.values()})
+        used = [one for one in self._buckets.values() if self._is_used(one)]  # those before have given theirs away
+        saved.update({one.key: one.state.core.serialise() for one in used})
         memory = dict(self._saved_memory)
-        memory.update({one.key: _cloned(one.memory) for one in self._buckets.values() if one.memory})
+        memory.update({one.key: _cloned(one.memory) for one in used if one.memory})
         return {
             "format": _FORMAT,
             "step": self.step,
@@ -144,7 +156,9 @@ class DDPState:
         if state_dict.get("format") != _FORMAT:
             raise ValueError("This is not a state_dict of peelreduce.DDPState, or of another version; start anew.")
         self.step = int(state_dict["step"])
-        self._buckets.clear()
+        for identity in list(self._buckets):
+            self._forget(identity)
+        self._seen.clear()
         self._saw_all = False
         self._saved = {str(key): bytes(state) for key, state in state_dict["buckets"].items()}
         self._saved_memory = {str(key): _cloned(memory) for key, memory in state_dict["sparsifier"].items()}
@@ -157,15 +171,27 @@ class DDPState:
         found = self._buckets.get(identity)
         if found is None:
             self._check_model(parameters)
-            key = self._key(parameters, dense)
-            state = self._new_state(key, tensor, dense)
-            memory = self._saved_memory.pop(key, {})
-            for one in self._buckets.values():
-                _move_memory(one.memory, one.parameters, memory, parameters)
-            found = _Bucket(key, dense, parameters, state, memory)
+            found = self._new_bucket(parameters, tensor, dense)
             self._buckets[identity] = found
         found.last_step = self.step
+        found.order = self._seen[found.name]
+        self._seen[found.name] += 1
         return found
+
+    def _new_bucket(self, parameters: list[torch.Tensor], tensor: torch.Tensor, dense: bool) -> _Bucket:
+        shapes = repr((dense, [tuple(parameter.shape) for parameter in parameters]))
+        name = hashlib.blake2s(shapes.encode(), digest_size=8).hexdigest()
+        order = self._seen[name]
+        key = f"{name}-{order}"
+        memory = self._saved_memory.pop(key, {})
+        for one in self._buckets.values():
+            if one.last_step < self.step:  # lanes may be at work on the others
+                _move_memory(one.memory, one.parameters, memory, parameters)
+        return _Bucket(name, order, dense, parameters, self._new_state(key, tensor, dense), memory)
+
+    def _is_used(self, one: _Bucket) -> bool:
+        """Not one that DDP had before it formed its buckets anew."""
+        return one.last_step >= self.step - 1
 
     def _check_model(self, parameters: list[torch.Tensor]) -> None:
         """Every step has all parameters of a model. Two models would have each other's buckets forgotten."""
@@ -182,16 +208,13 @@ class DDPState:
         gone = [identity for identity, one in self._buckets.items() if one.last_step < self.step]
         if self.step > 1:
             for identity in gone:
-                totals = self._buckets.pop(identity).state.facts()["totals"]
-                self._forgotten.update({name: totals[name] for name in _COUNTED})
+                self._forget(identity)
         self.step += 1
+        self._seen.clear()
 
-    def _key(self, parameters: list[torch.Tensor], dense: bool) -> str:
-        """The same in every run: shapes, and how many buckets of these shapes there were before."""
-        shapes = repr((dense, [tuple(parameter.shape) for parameter in parameters]))
-        name = hashlib.blake2s(shapes.encode(), digest_size=8).hexdigest()
-        used = {one.key for one in self._buckets.values()}
-        return next(key for key in (f"{name}-{number}" for number in count()) if key not in used)
+    def _forget(self, identity: tuple[int, ...]) -> None:
+        totals = self._buckets.pop(identity).state.facts()["totals"]
+        self._forgotten.update({name: totals[name] for name in _COUNTED})
 
     def _new_state(self, key: str, tensor: torch.Tensor, dense: bool) -> ArrayState:
         strategy = "dense" if dense else self.strategy
@@ -203,7 +226,7 @@ class DDPState:
             threads=self.threads,
             name=f"bucket {key}",
             estimate=None if dense else self.estimate,
-            unasked_steps=_UNASKED,
+            unasked_steps=self.check_every - 1,
         )
         if key in self._saved:
             state.core.restore(self._saved.pop(key))

@@ -27,6 +27,7 @@ class ScatterGradients:
 
     def __init__(self, *, strategy: str, timeout: float, threads: int) -> None:
         self.state = State(strategy=strategy, timeout=timeout, threads=threads)
+        self.replicas: AverageReplicas | None = None
 
     def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -83,8 +84,7 @@ def apply_fsdp(
         scatter = ScatterGradients(strategy=strategy, timeout=timeout, threads=threads)
         module.set_custom_reduce_scatter(scatter)
         if replicas is not None:
-            module.set_all_reduce_hook(
-                AverageReplicas(replicas, strategy=strategy, timeout=timeout, threads=threads)
-            )
+            scatter.replicas = AverageReplicas(replicas, strategy=strategy, timeout=timeout, threads=threads)
+            module.set_all_reduce_hook(scatter.replicas)
         scatters.append(scatter)
     return scatters

@@ -37,7 +37,7 @@ class State:
 
     def report(self) -> dict[str, Any]:
         """What the last sum did; empty before the first."""
-        return json.loads(self._array.report) if self._array is not None else {}
+        return json.loads(self._array.reports[0]) if self._array is not None else {}
 
     def array_state(self, tensor: torch.Tensor, *, average: bool) -> ArrayState:
         """The state for tensors like this one: another shape starts anew."""

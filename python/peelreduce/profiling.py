@@ -8,9 +8,9 @@
 
     print(peelreduce.profile(model, steps()))
 
-Gradients of different steps stand for those of different workers. They are cut into buckets as DDP cuts them and summed by
-the library itself, several workers in one process; bytes and codec times are measured, and the time on the wire follows
-from a bandwidth.
+Gradients of different steps stand for those of different workers. They are cut into buckets about as DDP cuts them and
+summed by the library itself, several workers in one process; bytes and codec times are measured, and the time on the wire
+follows from a bandwidth. Sparse gradients are taken for dense ones with zeros, which they gain a little more than.
 """
 
 from __future__ import annotations

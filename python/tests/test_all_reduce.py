@@ -46,6 +46,28 @@ def test_many_are_under_way_at_once() -> None:
     run_workers(3, _sum_many_at_once)
 
 
+def _sketch(rank: int, size: int) -> None:
+    def gradient(worker: int, step: int) -> torch.Tensor:
+        draw = torch.Generator().manual_seed(100 * step + worker)
+        return torch.randn(100_000, generator=draw) * (torch.rand(100_000, generator=draw) < 0.01)
+
+    state = peelreduce.State(strategy="sketch")
+    for step in range(3):
+        tensor = gradient(rank, step)
+        peelreduce.all_reduce(tensor, state=state)
+        exact = sum(gradient(worker, step).double() for worker in range(size))
+        report = state.report()
+        assert report["strategy"] == "sketch"
+        assert 0 < report["error_bound"] < 1e-6
+        rounding = exact.abs() * 2**-24  # of the sum to its type
+        assert bool(((tensor.double() - exact).abs() <= report["error_bound"] + rounding).all())
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_sketch_keeps_its_bound(size: int) -> None:
+    run_workers(size, _sketch)
+
+
 def _average(rank: int, size: int) -> None:
     tensor = torch.full((100,), float(rank))
     peelreduce.all_reduce(tensor, dist.ReduceOp.AVG)

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import warnings
 from typing import Any
 
 import peelreduce
@@ -393,18 +392,3 @@ def _waits_or_was_sent(rank: int, size: int) -> None:
 
 def test_what_waits_moves_along_when_buckets_are_formed_anew() -> None:
     run_workers(2, _waits_or_was_sent)
-
-
-def _warn(rank: int, size: int) -> list[str]:
-    torch.manual_seed(7)
-    model = _made({}, Ratings(sparse=True))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for step in range(3):
-            rows, target = _batch(rank, step)
-            mse_loss(model(rows), target).backward()
-    return [str(warning.message) for warning in caught]
-
-
-def test_sparse_gradients_cause_no_warnings() -> None:
-    assert run_workers(2, _warn) == [[], []]

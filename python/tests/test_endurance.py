@@ -111,6 +111,7 @@ def test_a_worker_that_is_stopped_in_the_middle_is_an_error(tmp_path: pathlib.Pa
 
 def wait_for_a_sleeper(rank: int, folder: str, where: str, timeout: float) -> None:
     """What the two processes below do: worker 1 sleeps, and worker 0 waits for it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job would ignore
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)

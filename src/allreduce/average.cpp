@@ -1,6 +1,7 @@
 #include "allreduce/average.h"
 
 #include <bit>
+#include <cstring>
 #include <type_traits>
 
 #include "codec/engine.h"
@@ -20,13 +21,15 @@ bfloat16 narrowed(float value, bfloat16 /*type*/) {
   return {static_cast<std::uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded)};
 }
 
-// The fraction goes to its place; a product with a power of two moves the exponent, and makes subnormal numbers normal.
+// The fraction goes to its place, and the exponent gets the other bias. Subnormal numbers are what is above 2^-14 in a
+// number with their fraction: no operand is subnormal itself, since processors may be told to take such for zero.
 float widened(float16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(value.bits & 0x7FFF) << 13;
-  const auto finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
-  const bool special = magnitude >= 0x0F800000;  // infinity or NaN
-  return std::bit_cast<float>(sign | (special ? magnitude | 0x7F800000 : finite));
+  const auto subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(0x38800000 | magnitude) - 0x1p-14F);
+  std::uint32_t result = magnitude < 0x00800000 ? subnormal : magnitude + 0x38000000;
+  result = magnitude >= 0x0F800000 ? magnitude | 0x7F800000 : result;  // infinity or NaN
+  return std::bit_cast<float>(sign | result);
 }
 
 float16 narrowed(float value, float16 /*type*/) {
@@ -57,7 +60,10 @@ void multiply_all(double factor, const T* from, T* to, std::size_t count) {
 }  // namespace
 
 void multiply(ElementType type, double factor, std::span<const std::byte> from, std::byte* to) {
-  if (factor == 1) return;
+  if (factor == 1) {
+    if (!from.empty() && to != from.data()) std::memcpy(to, from.data(), from.size());
+    return;
+  }
   with_element(type, [&](auto t) {
     using T = decltype(t);
     multiply_all(factor, reinterpret_cast<const T*>(from.data()), reinterpret_cast<T*>(to), from.size() / sizeof(T));

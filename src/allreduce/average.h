@@ -1,6 +1,6 @@
-// Averages: every worker multiplies its values by 1/W before they are summed, each product rounded to its type. Frameworks
-// that average gradients do just that, so results have the same bits as theirs; and only items are multiplied, not the
-// zeros between them, which saves a pass over the array.
+// Averages: every worker multiplies its values by 1/W before they are summed, each product rounded to its type. So does
+// DistributedDataParallel, and results have the same bits; and only items are multiplied, not the zeros between them,
+// which saves a pass over the array.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,7 @@
 
 namespace peel::detail {
 
-// to[i] = from[i] * factor; `to` may be `from`. Products of 16-bit floats are rounded to float32 first. Of integers
-// nothing but factor 1 makes sense, and it changes nothing.
+// to[i] = from[i] * factor, for floats; `to` may be `from`. Products of 16-bit floats are rounded to float32 first.
 void multiply(ElementType type, double factor, std::span<const std::byte> from, std::byte* to);
 
 // The same for the values of a support that was just scanned; what the caller owns is not written.

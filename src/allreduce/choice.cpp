@@ -98,11 +98,12 @@ std::int32_t scale_for(CellType cells, const World& world, ElementType type, con
 }
 
 // The bytes of a parcel with room for what steps and workers differ by: items that fall anywhere deviate by the square
-// root of their number. Room is paid for in every step, and the lack of it with a second collective, so there is room for
-// two of these and for the change of late. Whole blocks, so that rounding seldom shows.
+// root of their number. Room is paid for in every step, and the lack of it with a second collective, so there is room
+// for two of these and for the change of late, but not for wild ones. Whole blocks, so that rounding seldom shows.
 std::uint64_t roomy_parcel(double positions, double items, double item_bytes, const ChunkMemory& memory) {
   constexpr double kBlock = 512;
-  const double growth = 1 + memory.variation_permille / 1000.0;
+  constexpr std::uint32_t kMostPermille = 125;
+  const double growth = 1 + std::min(memory.variation_permille, kMostPermille) / 1000.0;
   const double most = std::min(positions, items * growth + 2 * std::sqrt(items) + 1);
   return static_cast<std::uint64_t>(std::ceil(parcel_bytes(positions, most, item_bytes) / kBlock) * kBlock);
 }

@@ -12,8 +12,8 @@
 namespace peel::detail {
 
 struct Choice {
-  Strategy strategy = Strategy::dense;  // never `automatic`
-  Plan plan;                            // with it a chunk is scanned, and for packed and sketch encoded
+  Strategy strategy = Strategy::dense;             // never `automatic`
+  Plan plan;                                       // with it a chunk is scanned, and for packed and sketch encoded
   std::array<std::uint64_t, 2> likely_bytes = {};  // of a part that moves in the first and in the second round
 };
 

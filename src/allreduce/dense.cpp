@@ -3,6 +3,7 @@
 
 #include "allreduce/average.h"
 #include "allreduce/course.h"
+#include "peel/items.h"
 
 namespace peel::detail {
 
@@ -49,7 +50,8 @@ class DenseCourse : public Course {
     ChunkMemory& memory = chunk.memory;
     if (memory.steps > 2 && memory.steady < 32) return;
     Support& support = chunk.slot.support;
-    chunk.view.scan(chunk.choice.plan, support, chunk.execution());  // of the sum: its number of items alone counts
+    const Dense sum = chunk.view.dense();
+    scan(chunk.choice.plan, ConstDense(sum.data, sum.size, sum.type), support, chunk.execution());
     const double ratio =
         static_cast<double>(support.items()) / static_cast<double>(std::max<std::uint64_t>(memory.items, 1));
     memory.own_items =

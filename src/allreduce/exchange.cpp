@@ -125,9 +125,7 @@ class Exchange::Impl {
         elements_(state.options().elements) {
     open_or_release(refusal(state_, world_, x));
   }
-  ~Impl() {
-    if (holds_state_) state_.busy = false;
-  }
+  ~Impl() { release(); }
 
   Collective* next() {
     if (finished_) return nullptr;
@@ -136,6 +134,7 @@ class Exchange::Impl {
       return hand_out(opening_);
     }
     if (phase_ == Phase::differing) return nullptr;
+    if (phase_ == Phase::opening && writes_at_once()) return nullptr;
     if (phase_ == Phase::explain) {
       phase_ = Phase::differing;
       return hand_out(explanation_);
@@ -171,12 +170,19 @@ class Exchange::Impl {
   [[nodiscard]] bool sparse() const { return sum_ != nullptr; }
   [[nodiscard]] const StateOptions& options() const { return state_.options; }
 
+  // Gives back the state of an exchange that did not finish: the others may think otherwise of it, so all ask again.
+  void release() {
+    if (!holds_state_) return;
+    state_.unasked = 0;
+    state_.busy = false;
+  }
+
   // A constructor that throws has no destructor to give the state back.
   void open_or_release(const std::string& refused) {
     try {
       open(refused);
     } catch (...) {
-      if (holds_state_) state_.busy = false;
+      release();
       throw;
     }
   }
@@ -197,11 +203,18 @@ class Exchange::Impl {
     terms_.refuse(refused);
     name_terms();
     if (refused.empty() && is_understood()) return plan_dense();
+    if (holds_state_ || !state_.busy) state_.unasked = 0;  // until all have agreed again
     if (refused.empty()) plan_chunks();
     opening_words_ = make_opening(terms_.fingerprint(), choices_fingerprint(),
                                   (disabled() ? kOpeningDisabled : 0) | (terms_.refused() ? kOpeningRefused : 0));
     opening_.kind = Collective::Kind::bit_or;
     opening_.data = std::as_writable_bytes(std::span<std::uint64_t>(opening_words_));
+  }
+
+  // A chunk may be encoded while the opening is under way, which may yet refuse it or plan it anew; so nothing may be
+  // written then. A dense course averages in place, and gains nothing by an early start.
+  [[nodiscard]] bool writes_at_once() const {
+    return outcome_ == Outcome::everywhere && !choices_.empty() && choices_[0].strategy == Strategy::dense;
   }
 
   // All workers count these steps alike, from one at which they agreed.
@@ -539,6 +552,10 @@ class Exchange::Impl {
     }
   }
 
+  [[nodiscard]] std::uint64_t wire_bytes(const Collective& ask, std::size_t part) const {
+    return std::max<std::uint64_t>(ask.send[part].size(), world_.sends_room ? ask.likely_bytes : 0);
+  }
+
   Collective* hand_out(Collective& ask) {
     ask.sequence = sequence_++;
     const std::uint64_t others = world_.size - 1;
@@ -548,10 +565,10 @@ class Exchange::Impl {
         report_.bytes_sent += 2 * others * ask.data.size() / world_.size;
         break;
       case Collective::Kind::all_to_all:
-        for (unsigned w = 0; w < world_.size; ++w) report_.bytes_sent += w == world_.rank ? 0 : ask.send[w].size();
+        for (unsigned w = 0; w < world_.size; ++w) report_.bytes_sent += w == world_.rank ? 0 : wire_bytes(ask, w);
         break;
       case Collective::Kind::all_gather:
-        report_.bytes_sent += others * ask.send[0].size();
+        report_.bytes_sent += others * wire_bytes(ask, 0);
         break;
     }
     return &ask;

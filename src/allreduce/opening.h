@@ -1,4 +1,5 @@
-// How an exchange opens: one OR of 64 bytes tells whether all workers mean the same, before any data moves.
+// How an exchange opens: one OR of 64 bytes tells whether all workers mean the same, before any data moves. Dense ones
+// may be allowed not to (StateOptions::unasked_steps).
 //
 //   word 0, 1   fingerprint of what must agree (lengths, types, options, version), and its complement
 //   word 2, 3   the same of what should agree (the plans chosen): where it does not, all take the common default

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <random>
 #include <vector>
@@ -62,7 +66,6 @@ TEST(Multiply, AgreesWithTheReferenceForEvery16BitNumber) {
     }
   }
 }
-
 
 // Sums arrays as they are given, and returns what each worker ends with.
 std::vector<std::vector<std::byte>> reduce(const StateOptions& options, Outcome outcome, ElementType type,
@@ -181,6 +184,68 @@ TEST(Average, OfASparseGradientIsThatOfItsValues) {
     EXPECT_EQ(std::memcmp(own[w].values.data(), "\0\0\x80\x3f", 4), 0) << "what was given must stay as it was";
   }
 }
+
+// Two workers with ones; what each ends with, and what went wrong.
+struct Pair {
+  explicit Pair(const StateOptions& options) {
+    for (unsigned w = 0; w < 2; ++w) states.emplace_back(options);
+  }
+  std::vector<std::vector<float>> step(std::size_t first, std::size_t second) {
+    std::vector<std::vector<float>> arrays = {std::vector<float>(first, 1), std::vector<float>(second, 1)};
+    RoundTable table(first);
+    for (unsigned w = 0; w < 2; ++w) {
+      table.join(std::make_unique<Exchange>(states[w], World{.rank = w, .size = 2, .link = kSlowLink},
+                                            std::span<float>(arrays[w])));
+    }
+    table.run();
+    failed = table.error(0).has_value() && table.error(1).has_value();
+    return arrays;
+  }
+  std::vector<State> states;
+  bool failed = false;
+};
+
+TEST(Average, OfWorkersThatChoseDifferentlyIsTakenOnce) {
+  for (const Strategy strategy : {Strategy::automatic, Strategy::dense}) {
+    const StateOptions options{.strategy = strategy, .average = true};
+    Pair pair(options);
+    for (int step = 0; step < 3; ++step) pair.step(5000, 5000);
+    pair.states[1] = State(options);
+    for (int step = 0; step < 3; ++step) {
+      for (const std::vector<float>& array : pair.step(5000, 5000)) EXPECT_EQ(array, std::vector<float>(5000, 1));
+    }
+  }
+}
+
+TEST(Average, IsTakenOnceWhereCodingIsSwitchedOff) {
+  ASSERT_EQ(setenv("PEEL_DISABLE", "1", 1), 0);
+  Pair pair({.average = true});
+  for (int step = 0; step < 3; ++step) {
+    for (const std::vector<float>& array : pair.step(300, 300)) EXPECT_EQ(array, std::vector<float>(300, 1));
+  }
+  unsetenv("PEEL_DISABLE");
+}
+
+TEST(Average, OfArraysThatDifferLeavesThemAsTheyWere) {
+  Pair pair({.strategy = Strategy::dense, .average = true});
+  const auto arrays = pair.step(100, 101);
+  EXPECT_TRUE(pair.failed);
+  EXPECT_EQ(arrays[0], std::vector<float>(100, 1));
+  EXPECT_EQ(arrays[1], std::vector<float>(101, 1));
+}
+
+#if defined(__SSE__)
+TEST(Multiply, KeepsSmallHalvesWhereTheProcessorTakesSubnormalNumbersForZero) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);
+  std::vector<float16> values(64, float16{0x0155});  // 2^-24 times 341
+  const auto* from = reinterpret_cast<const std::byte*>(values.data());
+  std::vector<float16> products(values.size());
+  detail::multiply(ElementType::float16, 0.5, {from, values.size() * 2}, reinterpret_cast<std::byte*>(products.data()));
+  _mm_setcsr(before);
+  for (const float16 product : products) EXPECT_EQ(product.bits, 0x00AA);  // 170.5, to even
+}
+#endif
 
 TEST(Average, OfIntegersIsRefused) {
   std::vector<State> states;

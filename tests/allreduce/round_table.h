@@ -35,6 +35,7 @@ struct Asked {
   Collective::Kind kind;
   ElementType type;
   std::size_t bytes;  // of sums and ORs
+  std::uint64_t likely_bytes;
 };
 
 class RoundTable {
@@ -90,9 +91,10 @@ class RoundTable {
     seat.stuck = what == nullptr;
     if (what == nullptr) return;
     demand(what->sequence == seat.asked, "collectives are not numbered one after another");
-    if (seat.asked == log_.size()) log_.push_back({what->kind, what->type, what->data.size()});
+    if (seat.asked == log_.size()) log_.push_back({what->kind, what->type, what->data.size(), what->likely_bytes});
     const Asked& first = log_[seat.asked++];
     demand(what->kind == first.kind, "workers ask for different kinds of collectives");
+    demand(what->likely_bytes == first.likely_bytes, "workers expect parts of different lengths");
     if (what->kind == Collective::Kind::sum || what->kind == Collective::Kind::bit_or) {
       demand(what->data.size() == first.bytes, "workers ask for sums or ORs of different lengths");
       demand(what->kind == Collective::Kind::bit_or || what->type == first.type, "workers sum different types");

@@ -69,6 +69,25 @@ TEST(UnaskedSteps, EndWithARestoredState) {
   EXPECT_TRUE(opened(sums.step(500, 1)));
 }
 
+// One worker brings another array once; all hear of it, go on, and ask again.
+TEST(UnaskedSteps, EndWhereWorkersDiffered) {
+  Sums sums({.strategy = Strategy::dense, .unasked_steps = 3});
+  for (int step = 0; step < 4; ++step) sums.step(500, 1);
+  {
+    RoundTable table(1);
+    std::vector<std::vector<float>> arrays(kWorkers, std::vector<float>(600));
+    arrays[0].resize(601);
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      table.join(std::make_unique<Exchange>(sums.states[w], World{.rank = w, .size = kWorkers, .link = kSlowLink},
+                                            std::span<float>(arrays[w])));
+    }
+    table.run();
+    for (unsigned w = 0; w < kWorkers; ++w) EXPECT_TRUE(table.error(w));
+  }
+  EXPECT_TRUE(opened(sums.step(500, 1)));
+  EXPECT_FALSE(opened(sums.step(500, 1)));
+}
+
 TEST(UnaskedSteps, NeverFollowACodedOne) {
   Sums sums({.unasked_steps = 5});
   for (int step = 0; step < 4; ++step) EXPECT_TRUE(opened(sums.step(200'000, 1000)));
