@@ -11,6 +11,7 @@ import torch
 
 from . import _core
 from ._dispatcher import Lane, Task
+from ._place import Place
 
 TYPES = {
     torch.float32: "float32",
@@ -37,8 +38,8 @@ def check_tensor(tensor: torch.Tensor) -> None:
     if tensor.dtype not in TYPES:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in TYPES)
         raise TypeError(f"peelreduce does not sum {tensor.dtype}; convert to one of {known}.")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"This build of peelreduce sums tensors in host memory; this one is on {tensor.device}.")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"peelreduce sums tensors of processors and of CUDA devices; this one is on {tensor.device}.")
     if tensor.layout not in (torch.strided, torch.sparse_coo):
         raise ValueError(f"peelreduce sums dense tensors and sparse COO tensors, not {tensor.layout}.")
     if tensor.layout == torch.strided and any(
@@ -94,7 +95,8 @@ class Reduction(Task):
     def __init__(self, tensor: torch.Tensor, state: ArrayState) -> None:
         super().__init__()
         state.enter(self)
-        self.result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._place = Place(tensor)
+        self.result = self._place.future()
         self._tensor = tensor
         self._state = state
 
@@ -103,6 +105,8 @@ class Reduction(Task):
 
     def _sum(self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False) -> None:
         address, count, kind = flat.data_ptr(), flat.numel(), TYPES[flat.dtype]
+        if count == 0:
+            return
         lane.drive(lambda: _core.Exchange.dense(self._state.core, lane.world, address, count, kind, scatter))
         self._state.note_report()
 
@@ -123,35 +127,40 @@ class Sum(Reduction):
         self._in_place = in_place
 
     def prepare(self) -> None:
-        if self._tensor.is_sparse:
-            self._own = self._tensor.coalesce()
-            self._values = self._own.values().contiguous()
-            return
-        self._flat = self._tensor.contiguous()
-        if self._select is not None:
-            self._select(self._flat)
+        with self._place.here():
+            if self._tensor.is_sparse:
+                self._own = self._place.fetch(self._tensor.coalesce())
+                self._values = self._own.values().contiguous()
+                return
+            flat = self._tensor.contiguous()
+            if self._select is not None:
+                self._select(flat)
+            self._flat = self._place.fetch(flat)
 
     def run(self, lane: Lane) -> None:
-        if self._tensor.numel() == 0:
-            self.result.set_result(self._tensor)
-            return
-        self.result.set_result(self._run_sparse(lane) if self._tensor.is_sparse else self._run_dense(lane))
+        if self._tensor.is_sparse:
+            summed = self._sum_sparse(lane) if self._tensor.numel() != 0 else self._own
+        else:
+            self._sum(lane, self._flat)
+            summed = self._flat
+        with self._place.here():
+            self.result.set_result(self._put(summed))
 
-    def _run_dense(self, lane: Lane) -> torch.Tensor:
-        self._sum(lane, self._flat)
-        if self._flat is not self._tensor:
-            self._tensor.copy_(self._flat)
-        return self._tensor
+    def _put(self, summed: torch.Tensor) -> torch.Tensor:
+        """The sum where it is wanted."""
+        if self._tensor.is_sparse:
+            summed = summed.to(self._place.device)
+            return self._tensor.copy_(summed) if self._in_place else summed
+        return self._tensor if summed is self._tensor else self._tensor.copy_(summed, non_blocking=True)
 
-    def _run_sparse(self, lane: Lane) -> torch.Tensor:
+    def _sum_sparse(self, lane: Lane) -> torch.Tensor:
         items = _items(self._own)
         summed = _core.SparseSum()
         addresses = (items.data_ptr(), items.numel(), self._values.data_ptr())
         kind = TYPES[self._values.dtype]
         lane.drive(lambda: _core.Exchange.sparse(self._state.core, lane.world, *addresses, kind, summed))
         self._state.note_report()
-        result = _coo(summed, self._own)
-        return self._tensor.copy_(result) if self._in_place else result
+        return _coo(summed, self._own)
 
 
 class ReduceScatter(Reduction):
@@ -162,14 +171,16 @@ class ReduceScatter(Reduction):
         self._output = output
 
     def prepare(self) -> None:
-        self._flat = self._tensor.contiguous().view(-1)
+        with self._place.here():
+            self._flat = self._place.fetch(self._tensor.contiguous().view(-1))
 
     def run(self, lane: Lane) -> None:
-        if self._flat.numel() != 0:
-            self._sum(lane, self._flat, scatter=True)
+        self._sum(lane, self._flat, scatter=True)
         share = self._output.numel()
         first = lane.world.rank * share
-        self.result.set_result(self._output.copy_(self._flat[first : first + share].view_as(self._output)))
+        own = self._flat[first : first + share].view_as(self._output)
+        with self._place.here():
+            self.result.set_result(self._output.copy_(own, non_blocking=True))
 
 
 # A row of a COO tensor is one item if its length is a power of two, as the codec needs it, and several if not.

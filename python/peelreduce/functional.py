@@ -92,7 +92,7 @@ def _dispatcher_of(group: dist.ProcessGroup | None, timeout: float) -> Dispatche
 
 
 def _default_state(group: dist.ProcessGroup | None, tensor: torch.Tensor) -> State:
-    kind = (group, tuple(tensor.shape), tensor.dtype, tensor.sparse_dim() if tensor.is_sparse else None)
+    kind = (group, tuple(tensor.shape), tensor.dtype, tensor.device, tensor.sparse_dim() if tensor.is_sparse else None)
     with _lock:
         found = _states.pop(kind, None) or State()
         _states[kind] = found  # the youngest now
