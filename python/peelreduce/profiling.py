@@ -202,12 +202,12 @@ def _sum_in_process(states: list[_core.State], worlds: list[_core.World], arrays
 def _perform(collectives: list[_core.Collective]) -> None:
     kind = collectives[0].kind
     if kind in ("sum", "bit_or"):
-        data = [one.data for one in collectives]
-        total = data[0].clone()
-        for other in data[1:]:
-            total = total + other if kind == "sum" else total | other
-        for one in data:
-            one.copy_(total)
+        tensors = [one.data for one in collectives]
+        total = tensors[0].clone()
+        for tensor in tensors[1:]:
+            total = total + tensor if kind == "sum" else total | tensor
+        for tensor in tensors:
+            tensor.copy_(total)
         return
     header = _core.PART_HEADER_BYTES
     room = max(one.rest(part, 0).numel() for one in collectives for part in range(one.parts))
