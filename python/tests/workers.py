@@ -11,11 +11,13 @@ import runpy
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -96,3 +98,24 @@ def run_script(size: int, path: pathlib.Path, *arguments: str, seconds: float = 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     return _run(size, seconds, _as_script, port, path, arguments)
+
+
+_TOLD = "everybody has heard of it"
+
+
+def tell_error(rank: int, folder: str, seconds: float, error: BaseException) -> None:
+    """For workers 0 and 1 of three whose worker 2 is gone; worker 0 ends all when both have told."""
+    path = pathlib.Path(folder, str(rank))
+    path.with_suffix(".part").write_text(f"{seconds}\n{error}")
+    path.with_suffix(".part").rename(path)
+    while rank != 0 or not pathlib.Path(folder, "1").exists():
+        time.sleep(0.05)
+    raise RuntimeError(_TOLD)
+
+
+def run_until_told(function: Callable[..., Any], folder: str) -> list[tuple[float, str]]:
+    """After how many seconds workers 0 and 1 got an error, and which."""
+    with pytest.raises(AssertionError, match=_TOLD):
+        run_workers(3, function, folder, seconds=60)
+    told = [pathlib.Path(folder, str(rank)).read_text().split("\n", 1) for rank in (0, 1)]
+    return [(float(seconds), error) for seconds, error in told]
