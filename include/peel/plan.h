@@ -55,6 +55,7 @@ class Plan {
   [[nodiscard]] std::uint64_t blocks() const noexcept;           // sketch; else 0
   [[nodiscard]] std::uint64_t cells_per_block() const noexcept;  // sketch; else 0
   [[nodiscard]] std::size_t cell_bytes() const noexcept;         // one counter
+  [[nodiscard]] ElementType payload_type() const noexcept;       // in which counters are summed
   [[nodiscard]] std::uint64_t index_words() const noexcept;      // with the flag word; an estimate for lists
 
   [[nodiscard]] std::uint64_t index_bytes() const noexcept;

@@ -24,20 +24,6 @@ namespace {
 using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 using namespace nb::literals;
 
-// What cells are to those who add them up: the payload's type.
-ElementType payload_type(const Plan& plan) {
-  switch (plan.cells()) {
-    case CellType::fixed32:
-      return ElementType::int32;
-    case CellType::fixed64:
-      return ElementType::int64;
-    case CellType::float32:
-      return ElementType::float32;
-    default:
-      return plan.type();
-  }
-}
-
 struct Encoded {
   Message message;
   ElementType payload_type;
@@ -79,7 +65,7 @@ Encoded take_message(const Plan& plan, std::uintptr_t index, std::uint64_t words
                      std::uint64_t bytes) {
   check_index(plan, words);
   check_payload(plan, bytes);
-  Encoded taken{{}, payload_type(plan)};
+  Encoded taken{{}, plan.payload_type()};
   taken.message.index.resize(words);
   taken.message.payload.resize(bytes);
   if (words != 0) {
@@ -91,7 +77,7 @@ Encoded take_message(const Plan& plan, std::uintptr_t index, std::uint64_t words
 
 template <typename View>
 Encoded encode_view(const Plan& plan, View x, unsigned threads) {
-  Encoded made{{}, payload_type(plan)};
+  Encoded made{{}, plan.payload_type()};
   encode(plan, x, made.message, {.threads = threads});
   return made;
 }
@@ -126,7 +112,7 @@ void bind_facts(nb::class_<Plan>& plan) {
       .def_prop_ro("workers", &Plan::workers)
       .def_prop_ro("scale", &Plan::scale)
       .def_prop_ro("index_words", &Plan::index_words)
-      .def_prop_ro("payload_type", [](const Plan& self) { return name(payload_type(self)); })
+      .def_prop_ro("payload_type", [](const Plan& self) { return name(self.payload_type()); })
       .def_prop_ro("payload_bytes", &Plan::payload_bytes)
       .def_prop_ro("message_bytes", &Plan::message_bytes)
       .def_prop_ro("dense_bytes", &Plan::dense_bytes)

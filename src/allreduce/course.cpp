@@ -46,19 +46,6 @@ void ask_sum(Collective& sum, ElementType type, std::span<std::byte> numbers, As
   asks.push_back(&sum);
 }
 
-ElementType sum_type(const Plan& plan) {
-  switch (plan.cells()) {
-    case CellType::fixed32:
-      return ElementType::int32;
-    case CellType::fixed64:
-      return ElementType::int64;
-    case CellType::float32:
-      return ElementType::float32;
-    default:
-      return plan.type();
-  }
-}
-
 void report_exactness(Report& report, Exactness exactness) {
   // From the most exact to the least.
   constexpr Exactness kOrder[] = {Exactness::rounded_once, Exactness::as_dense, Exactness::fixed_point,

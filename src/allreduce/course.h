@@ -70,9 +70,6 @@ void learn_grain(Chunk& chunk);
 // Asks for the sum of numbers, in place, through `sum`, a collective of the chunk's slot.
 void ask_sum(Collective& sum, ElementType type, std::span<std::byte> numbers, Asks& asks);
 
-// The number type in which cells are summed.
-ElementType sum_type(const Plan& plan);
-
 void report_exactness(Report& report, Exactness exactness);
 
 // The bound of the least exact chunk, and its scale.

@@ -76,7 +76,7 @@ class PackedCourse : public Course {
       }
     }
     encode_values(chunk.choice.plan, slot.support, slot.message, chunk.execution());
-    ask_sum(slot.collectives[0], sum_type(chunk.choice.plan), slot.message.payload, asks);
+    ask_sum(slot.collectives[0], chunk.choice.plan.payload_type(), slot.message.payload, asks);
     stage_ = Stage::values_sent;
   }
 

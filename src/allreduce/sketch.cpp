@@ -70,7 +70,7 @@ class SketchCourse : public Course {
       slot.message = Message(plan);
     }
     index_.ask(chunk, own, asks);
-    ask_sum(slot.collectives[1], sum_type(plan), slot.message.payload, asks);
+    ask_sum(slot.collectives[1], plan.payload_type(), slot.message.payload, asks);
     stage_ = Stage::sent;
   }
 
@@ -129,7 +129,7 @@ class SketchCourse : public Course {
             to_cell<Cell>(reinterpret_cast<const T*>(own.data())[i], scaling, fits);
       }
     });
-    ask_sum(chunk.slot.collectives[0], sum_type(plan), cells, asks);
+    ask_sum(chunk.slot.collectives[0], plan.payload_type(), cells, asks);
     chunk.report.repaired += lost_.size();
     chunk.log(std::to_string(lost_.size()) + " items did not peel and are exchanged again.");
     stage_ = Stage::repairing;

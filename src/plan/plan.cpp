@@ -31,17 +31,20 @@ constexpr std::uint32_t kDescriptorVersion = 1;
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::invalid_argument, sentence); }
 
-std::size_t counter_bytes(CellType cells, ElementType type) {
+ElementType counter_type(CellType cells, ElementType type) {
   switch (cells) {
     case CellType::fixed32:
-    case CellType::float32:
-      return 4;
+      return ElementType::int32;
     case CellType::fixed64:
-      return 8;
+      return ElementType::int64;
+    case CellType::float32:
+      return ElementType::float32;
     default:
-      return size_of(type);
+      return type;
   }
 }
+
+std::size_t counter_bytes(CellType cells, ElementType type) { return size_of(counter_type(cells, type)); }
 
 CellType choose_cells(const PlanOptions& o) {
   if (o.cells != CellType::automatic) return o.cells;
@@ -277,6 +280,7 @@ std::uint64_t Plan::expected_items() const noexcept { return geometry_.expected_
 std::uint64_t Plan::blocks() const noexcept { return geometry_.blocks; }
 std::uint64_t Plan::cells_per_block() const noexcept { return std::uint64_t{geometry_.subtable} * detail::kSubtables; }
 std::size_t Plan::cell_bytes() const noexcept { return counter_bytes(geometry_.cells, geometry_.type); }
+ElementType Plan::payload_type() const noexcept { return counter_type(geometry_.cells, geometry_.type); }
 
 std::uint64_t Plan::index_words() const noexcept {
   const Geometry& g = geometry_;

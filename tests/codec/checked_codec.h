@@ -118,7 +118,7 @@ class CheckedCodec {
     const bool same_index = a.index.size() == 0 || std::memcmp(a.index.data(), b.index.data(), a.index.size() * 8) == 0;
     expect(same_index, otherwise, " (index)");
     const std::uint64_t cells = a.payload.size() / plan_.cell_bytes();
-    const std::uint64_t at = first_difference(cell_element(), a.payload.data(), b.payload.data(), cells, zeros());
+    const std::uint64_t at = first_difference(plan_.payload_type(), a.payload.data(), b.payload.data(), cells, zeros());
     expect(at == cells, otherwise, " (payload, counter " + std::to_string(at) + ")");
   }
 
@@ -130,20 +130,6 @@ class CheckedCodec {
   };
 
   [[nodiscard]] Zeros zeros() const { return plan_.cells() == CellType::float32 ? Zeros::any_sign : Zeros::exact; }
-
-  // The element type that a payload's counters can be compared as.
-  [[nodiscard]] ElementType cell_element() const {
-    switch (plan_.cells()) {
-      case CellType::fixed32:
-        return ElementType::int32;
-      case CellType::fixed64:
-        return ElementType::int64;
-      case CellType::float32:
-        return ElementType::float32;
-      default:
-        return plan_.type();
-    }
-  }
 
   void expect(bool agreed, const char* otherwise, const std::string& detail = {}) const {
     if (!agreed) throw Disagreement(otherwise + detail + "\n" + plan_.describe());
@@ -226,7 +212,7 @@ class CheckedCodec {
 
   void sum_payload(Message& into, const Message& from) const {
     expect(into.payload.size() == from.payload.size(), "two workers fill the same union with different sizes");
-    detail::with_element(cell_element(), [&](auto t) {
+    detail::with_element(plan_.payload_type(), [&](auto t) {
       using T = decltype(t);
       auto* a = reinterpret_cast<T*>(into.payload.data());
       const auto* b = reinterpret_cast<const T*>(from.payload.data());

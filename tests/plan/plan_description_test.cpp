@@ -1,4 +1,5 @@
-// describe(): what a person reads when two workers disagree.
+// What a plan says of itself: describe(), which a person reads when two workers disagree, and the type that an
+// aggregator adds.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -46,6 +47,17 @@ TEST(PlanDescription, OfABloomFilterNamesItsShape) {
   const std::string text = plan.describe();
   EXPECT_NE(text.find("index: bloom of "), std::string::npos) << text;
   EXPECT_NE(text.find(" hashes, "), std::string::npos) << text;
+}
+
+TEST(PayloadType, IsThatOfACounter) {
+  const auto payload_type = [](ElementType type, CellType cells) {
+    return Plan::make({.elements = 100, .type = type, .cells = cells}).payload_type();
+  };
+  EXPECT_EQ(payload_type(ElementType::float64, CellType::fixed32), ElementType::int32);
+  EXPECT_EQ(payload_type(ElementType::float16, CellType::fixed64), ElementType::int64);
+  EXPECT_EQ(payload_type(ElementType::float64, CellType::float32), ElementType::float32);
+  EXPECT_EQ(payload_type(ElementType::bfloat16, CellType::native), ElementType::bfloat16);
+  EXPECT_EQ(payload_type(ElementType::int8, CellType::native), ElementType::int8);
 }
 
 TEST(PlanDescription, OfNothingDividesByNothing) {
