@@ -119,11 +119,15 @@ def cells_of(plan, block, local):  # 7.3 Local id to cells and signs; cells are 
     y = (y ^ y >> half) * 0x85EBCA6B & mask
     y = (y ^ y >> half) * 0xC2B2AE35 & mask
     y ^= y >> half
-    digits, cells = y << (32 - plan.bits), []
-    for j in range(3):
-        digits *= plan.subtable
-        cells.append((block * 3 + j) * plan.subtable + (digits >> 32))
-        digits &= M32
+    first = (y << (32 - plan.bits)) * plan.subtable
+    second = (first & M32) * plan.subtable
+    width = M32 // plan.subtable + 1
+    room = max(0, plan.subtable**2 - width) if plan.bits == 32 else 0
+    h = y * 0x9E3779B1 & M32
+    h = (h ^ h >> 15) * 0x85EBCA6B & M32
+    h = (h ^ h >> 13) * 0xC2B2AE35 & M32
+    third = min((second & M32) + (h * room >> 32), M32) * plan.subtable
+    cells = [(block * 3 + j) * plan.subtable + (digit >> 32) for j, digit in enumerate((first, second, third))]
     signs = ((y ^ key >> 7) * 0x9E3779B1 & M32) >> 29
     return cells, [-1 if signs >> j & 1 else 1 for j in range(3)]
 

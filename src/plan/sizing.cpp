@@ -7,8 +7,8 @@
 // - Uneven blocks: items reach blocks in groups, so n of a block varies like sqrt(n * group), less where the array is
 //   dense; each surplus item asks for 1.2218 cells.
 // - Small obstructions: four items on twice two cells of each subtable occur n^4 / c^6 times (c: cells of a subtable;
-//   43 expected and 45 seen in 20,000 blocks of 65 items and c = 45); pairs on the same three cells n^2 / 2 c^3 times,
-//   where the mapping cannot be one-to-one.
+//   43 expected and 45 seen in 20,000 blocks of 65 items and c = 45; 18 and 18 among 2^18 items in 12 blocks of c =
+//   3,840); pairs on the same three cells n^2 / 2 c^3 times, where the mapping cannot be one-to-one.
 //
 // The first two add as variances and are covered to as many deviations as the number of blocks asks for, the third is a
 // floor under c, all aiming at 3 messages of 1000 that need repair. tests/plan/sizing_test.cpp and

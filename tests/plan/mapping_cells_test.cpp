@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <set>
@@ -68,6 +69,79 @@ TEST(Cells, OfTwoItemsAreNeverTheSameThree) {
       }
     }
   }
+}
+
+// Where subtable^3 is more than 2^32 the last digit is moved, by as much as leaves it one-to-one. Items that share two
+// cells are neighbours in the permutation, so all of those around a random one are looked at.
+TEST(Cells, OfNeighboursInThePermutationAreNeverTheSameThree) {
+  const auto triple = [](std::uint32_t subtable, std::uint32_t y) {
+    // permute() run backwards for a key of 0: its shifts undo themselves, its factors have inverses.
+    std::uint32_t x = y ^ (y >> 16);
+    x *= 0x7ED1B41Du;
+    x ^= x >> 16;
+    x *= 0xA5CB9243u;
+    x ^= x >> 16;
+    EXPECT_EQ(permute(x, 32, 0), y);
+    const Cells cells = cells_of(subtable, 32, 0, x);
+    return std::array{cells.cell[0], cells.cell[1], cells.cell[2]};
+  };
+  std::vector<std::uint32_t> subtables = {1626, 1627, 2000, 2048, 3840, 4096, 16'384, 21'844, 21'845};
+  std::uint64_t random = 1;
+  const auto draw = [&] { return random = mix64(random + 0x9E3779B97F4A7C15ull); };
+  for (std::uint64_t i = 0; i < scaled(300, 30); ++i)
+    subtables.push_back(static_cast<std::uint32_t>(1626 + draw() % 20'220));
+  for (const std::uint32_t subtable : subtables) {
+    const std::uint64_t pairs = std::uint64_t{subtable} * subtable;
+    for (std::uint64_t i = 0; i < scaled(30, 6); ++i) {
+      // The first and the last pair of cells are where bounds would break.
+      const std::uint64_t pair = i == 0 ? 0 : i == 1 ? pairs - 1 : draw() % pairs;
+      const std::uint64_t first = ((pair << 32) + pairs - 1) / pairs;
+      const std::uint64_t end = (((pair + 1) << 32) + pairs - 1) / pairs;
+      std::set<std::uint32_t> seen;
+      for (std::uint64_t y = first; y < end; ++y) {
+        const auto cells = triple(subtable, static_cast<std::uint32_t>(y));
+        ASSERT_EQ(std::uint64_t{cells[0]} * subtable + cells[1], pair);
+        ASSERT_LT(cells[2], subtable);
+        ASSERT_TRUE(seen.insert(cells[2]).second) << "subtable " << subtable << ", permuted to " << y;
+      }
+    }
+  }
+}
+
+// Four items on two cells of each subtable never peel. Random triples make n^4 / c^6 such fours; here as many are
+// allowed, and not the ten times as many that three plain digits made. Counted among far more items than a block has.
+TEST(Cells, RarelyBlockFourItems) {
+  const std::uint32_t subtable = 3840;
+  const std::uint32_t items = 1 << 18;
+  std::vector<std::vector<std::array<std::uint32_t, 2>>> by_first(subtable);
+  std::uint64_t fours = 0;
+  const std::uint64_t tables = scaled(3, 1);
+  for (std::uint64_t table = 0; table < tables; ++table) {
+    for (auto& others : by_first) others.clear();
+    const auto key = static_cast<std::uint32_t>(mix64(table));
+    for (std::uint32_t i = 0; i < items; ++i) {
+      const Cells cells = cells_of(subtable, 32, key, i * 10);
+      by_first[cells.cell[0]].push_back({cells.cell[1], cells.cell[2]});
+    }
+    // Two items with the same first cell, by the cells that they have in the other two subtables.
+    std::vector<std::uint64_t> twos;
+    for (const auto& others : by_first) {
+      for (std::size_t a = 0; a < others.size(); ++a) {
+        for (std::size_t b = a + 1; b < others.size(); ++b) {
+          const auto [y0, y1] = std::minmax(others[a][0], others[b][0]);
+          const auto [z0, z1] = std::minmax(others[a][1], others[b][1]);
+          // Two that share the second cell are blocked by any two that share theirs; the same for the third.
+          const std::uint64_t y = y0 == y1 ? 0xFFFFFFFF : std::uint64_t{y0} << 16 | y1;
+          const std::uint64_t z = z0 == z1 ? 0xFFFFFFFF : std::uint64_t{z0} << 16 | z1;
+          twos.push_back(y << 32 | z);
+        }
+      }
+    }
+    std::sort(twos.begin(), twos.end());
+    for (std::size_t i = 1; i < twos.size(); ++i) fours += twos[i] == twos[i - 1];
+  }
+  const double random = static_cast<double>(tables) * std::pow(items, 4) / std::pow(subtable, 6);
+  EXPECT_LE(static_cast<double>(fours), 2 * random + 6);
 }
 
 // Plans of ordinary shapes get the one-to-one mapping; only huge sparse arrays cannot.

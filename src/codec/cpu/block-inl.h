@@ -36,9 +36,10 @@ inline void hash_block(const Geometry& g, const BlockItems& items, Triple* HWY_R
   const std::uint32_t key = block_key(g, items.block);
   const std::uint32_t subtable = g.subtable;
   const std::uint32_t bits = g.permutation_bits;
+  const std::uint32_t room = digit_room(subtable, bits);
   const std::uint32_t* HWY_RESTRICT locals = items.locals;
   for (std::uint32_t i = 0; i < items.count; ++i) {
-    const Cells at = cells_of(subtable, bits, key, locals[i]);
+    const Cells at = cells_with_room(subtable, bits, room, key, locals[i]);
     triples[i] = std::uint64_t{at.cell[0]} | std::uint64_t{at.cell[1] + subtable} << 16 |
                  std::uint64_t{at.cell[2] + 2 * subtable} << 32 | std::uint64_t{at.signs} << 48;
   }
