@@ -81,20 +81,22 @@ def read_run(plan, rows, run):  # 6.3 Bloom filter: the bits of 512 items
 
 def read_list(words, positions):  # 6.4 List
     require(words and words[0] % 2**63 <= positions, "an impossible list")
-    stream = "".join(f"{word:064b}"[::-1] for word in words[1:])
-    number = lambda start, size: int("0" + stream[start:start + size][::-1], 2)
-    at, following, coded = 0, 0, set()
-    for i in range(words[0] % 2**63):
-        if i % 512 == 0:
-            parameter, at = number(at, 6), at + 6
-            require(parameter <= 48, "an impossible parameter")
-        end = stream.find("1", at + parameter)
-        require(end >= 0, "a list that ends early")
-        following += number(at, parameter) + ((end - at - parameter) << parameter) + 1
+    count = words[0] % 2**63
+    following, coded, start = 0, set(), 1 - -count // 512
+    require(start <= len(words), "a list that ends early")
+    for chunk in range(start - 1):
+        base, r, length = (words[1 + chunk] >> at & 2**size - 1 for at, size in ((0, 43), (43, 6), (49, 15)))
+        size, codes = min(512, count - chunk * 512), words[start:start + length]
+        require(base == following and r <= 48 and len(codes) == length, "an impossible chunk")
+        bits = "".join(f"{word:064b}"[::-1] for word in codes)  # lowest first
+        highs = bits[size * r:].split("1")
+        require(len(highs) == size + 1 and len(highs[-1]) < 64, "a chunk that has more or fewer codes")
+        for i in range(size):
+            following += int("0" + bits[i * r:i * r + r][::-1], 2) + (len(highs[i]) << r) + 1
+            coded.add(following - 1)
         require(following <= positions, "a list that leaves the array")
-        coded.add(following - 1)
-        at = end + 1
-    require(len(stream) - at < 64 and "1" not in stream[at:], "bits after the list")
+        start += length
+    require(start == len(words), "words after the list")
     return [i for i in range(positions) if (i in coded) != (words[0] >= 2**63)]
 
 def mix64(x):  # 7.1 Mixing

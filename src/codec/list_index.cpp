@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "peel/error.h"
 
@@ -13,76 +14,117 @@ namespace {
 
 constexpr std::uint64_t kComplement = std::uint64_t{1} << 63;
 constexpr std::uint64_t kChunk = 512;
+constexpr std::uint32_t kMaxParameter = 48;
+
+// A word of the directory.
+constexpr std::uint32_t kBaseBits = 43;
 constexpr std::uint32_t kParameterBits = 6;
+constexpr std::uint32_t kLengthShift = kBaseBits + kParameterBits;
 
-// Writes bits, lowest first, behind the header word of a list. Room must be made before: nothing here looks for it.
-class BitWriter {
- public:
-  explicit BitWriter(Buffer<std::uint64_t>& out) : out_(out) {}
-
-  void make_room(std::uint64_t bits) {
-    const std::uint64_t words = 1 + (byte_ * 8 + used_ + bits) / 64 + 2;
-    if (words > out_.size()) out_.resize(words + out_.size() / 2);
-  }
-
-  // bits <= 56, value < 2^bits. No branches: eight bytes are written each time, of which the next ones change the last.
-  void put(std::uint64_t value, std::uint32_t bits) {
-    pending_ |= value << used_;
-    store();
-    used_ += bits;
-    byte_ += used_ / 8;
-    pending_ >>= used_ & ~7u;
-    used_ &= 7;
-  }
-  void put_gap(std::uint64_t gap, std::uint32_t parameter) {
-    const std::uint64_t low = gap & ((std::uint64_t{1} << parameter) - 1);
-    std::uint64_t rest = gap >> parameter;
-    if (rest + 1 + parameter <= 56) {
-      put(low | (std::uint64_t{1} << (parameter + rest)), static_cast<std::uint32_t>(parameter + rest + 1));
-      return;
-    }
-    put(low, parameter);
-    for (; rest >= 55; rest -= 55) put(0, 55);
-    put(std::uint64_t{1} << rest, static_cast<std::uint32_t>(rest + 1));
-  }
-  // How many words were written, the header included. There is room.
-  std::uint64_t finish() {
-    store();  // zeros up to the end of the last word
-    return 1 + (byte_ * 8 + used_ + 63) / 64;
-  }
-
- private:
-  void store() { std::memcpy(reinterpret_cast<std::byte*>(out_.data() + 1) + byte_, &pending_, sizeof(pending_)); }
-
-  Buffer<std::uint64_t>& out_;
-  std::uint64_t byte_ = 0;     // of the stream
-  std::uint64_t pending_ = 0;  // its bits from there on: `used_` of them count
-  std::uint32_t used_ = 0;     // below 8 between two calls
-};
+std::uint64_t count_chunks(std::uint64_t coded) { return (coded + kChunk - 1) / kChunk; }
 
 struct Parameter {
   std::uint32_t value;
   std::uint64_t bits;  // that all gaps take with it
 };
 
-// The parameter with the fewest bits: near the logarithm of the mean gap.
+// The parameter with the fewest bits: near the logarithm of the mean gap. Of equal ones the smallest, so that every
+// encoder writes the same.
+//
+// A chunk's length fits the directory: 2^guess is more than the mean gap, so the unary parts have fewer than `count`
+// zeros with it, and the chunk takes at most guess + 2 bits a gap. Gaps are below 2^43, so these are 360 words, and
+// the parameter is at most 43.
 Parameter choose_parameter(const std::uint64_t* gaps, std::uint64_t count) {
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < count; ++i) sum += gaps[i];
   const auto guess = static_cast<std::uint32_t>(std::bit_width(sum / count));
+  const std::uint32_t first = guess > 1 ? guess - 2 : 0;
+  std::array<std::uint64_t, 3> zeros{};  // that the unary parts have with `first` and the next two
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t rest = gaps[i] >> first;
+    zeros[0] += rest;
+    zeros[1] += rest >> 1;
+    zeros[2] += rest >> 2;
+  }
   Parameter best{.value = 0, .bits = ~std::uint64_t{0}};
-  for (std::uint32_t parameter = guess > 1 ? guess - 2 : 0; parameter <= guess; ++parameter) {
-    std::uint64_t bits = count * (parameter + 1);
-    for (std::uint64_t i = 0; i < count; ++i) bits += gaps[i] >> parameter;
+  for (std::uint32_t parameter = first; parameter <= guess; ++parameter) {
+    const std::uint64_t bits = count * (parameter + 1) + zeros[parameter - first];
     if (bits < best.bits) best = {parameter, bits};
   }
   return best;
 }
 
-// Codes positions given one after another.
+// Writes bits, lowest first, where there is room for a word more than they take.
+class BitWriter {
+ public:
+  explicit BitWriter(std::uint64_t* out) : out_(out) {}
+
+  // 0 < bits < 64, value < 2^bits. No branches: the word is written each time, and again when it is full.
+  void put(std::uint64_t value, std::uint32_t bits) {
+    word_ |= value << used_;
+    *out_ = word_;
+    used_ += bits;
+    const bool full = used_ >= 64;
+    used_ &= 63;
+    out_ += full ? 1 : 0;
+    word_ = full ? (value >> 1) >> (bits - 1 - used_) : word_;
+  }
+  void put_unary(std::uint64_t zeros) {
+    std::uint64_t end = used_ + zeros;  // where the one goes, from the start of the word
+    for (; end >= 64; end -= 64) next_word();
+    word_ |= std::uint64_t{1} << end;
+    used_ = static_cast<std::uint32_t>(end) + 1;
+    if (used_ == 64) {
+      next_word();
+      used_ = 0;
+    }
+  }
+  void finish() { *out_ = word_; }
+
+ private:
+  void next_word() {
+    *out_++ = word_;
+    word_ = 0;
+  }
+
+  std::uint64_t* out_;
+  std::uint64_t word_ = 0;  // the one being filled
+  std::uint32_t used_ = 0;  // bits of it, below 64 between two calls
+};
+
+// The low parts of all gaps, `kJoined` at a time: each put() waits for the one before.
+template <std::uint32_t kJoined>
+void put_lows(const std::uint64_t* gaps, std::uint64_t count, std::uint32_t parameter, BitWriter& out) {
+  const std::uint64_t mask = (std::uint64_t{1} << parameter) - 1;
+  std::uint64_t i = 0;
+  for (; i + kJoined <= count; i += kJoined) {
+    std::uint64_t joined = 0;
+    for (std::uint32_t k = 0; k < kJoined; ++k) joined |= (gaps[i + k] & mask) << (k * parameter);
+    out.put(joined, kJoined * parameter);
+  }
+  for (; i < count; ++i) out.put(gaps[i] & mask, parameter);
+}
+
+// The codes of one chunk at `to`, where there is room for a word more than they take.
+void put_codes(const std::uint64_t* gaps, std::uint64_t count, std::uint32_t parameter, std::uint64_t* to) {
+  BitWriter out(to);
+  if (parameter > 31) {
+    put_lows<1>(gaps, count, parameter, out);
+  } else if (parameter > 15) {
+    put_lows<2>(gaps, count, parameter, out);
+  } else if (parameter != 0) {
+    put_lows<4>(gaps, count, parameter, out);
+  }
+  for (std::uint64_t i = 0; i < count; ++i) out.put_unary(gaps[i] >> parameter);
+  out.finish();
+}
+
+// Codes `coded` positions, given one after another.
 class ListWriter {
  public:
-  explicit ListWriter(Buffer<std::uint64_t>& list) : list_(list), out_(list) {}
+  ListWriter(std::uint64_t coded, Buffer<std::uint64_t>& list) : list_(list), end_(1 + count_chunks(coded)) {
+    list_.resize(end_);
+  }
 
   void add(std::uint64_t position) {
     gaps_[held_++] = position - next_;
@@ -91,141 +133,126 @@ class ListWriter {
   }
   void finish(std::uint64_t head) {
     if (held_ != 0) put_chunk();
-    out_.make_room(0);
-    list_.resize(out_.finish());
+    list_.resize(end_);
     list_[0] = head;
   }
 
  private:
   void put_chunk() {
     const Parameter parameter = choose_parameter(gaps_.data(), held_);
-    out_.make_room(kParameterBits + parameter.bits);
-    out_.put(parameter.value, kParameterBits);
-    for (std::uint64_t i = 0; i < held_; ++i) out_.put_gap(gaps_[i], parameter.value);
+    const std::uint64_t length = (parameter.bits + 63) / 64;
+    if (end_ + length + 1 > list_.size()) list_.resize(end_ + length + 1 + list_.size() / 2);
+    list_[chunk_++] = base_ | std::uint64_t{parameter.value} << kBaseBits | length << kLengthShift;
+    put_codes(gaps_.data(), held_, parameter.value, list_.data() + end_);
+    end_ += length;
+    base_ = next_;
     held_ = 0;
   }
 
   Buffer<std::uint64_t>& list_;
-  BitWriter out_;
   std::array<std::uint64_t, kChunk> gaps_;
   std::uint64_t held_ = 0;
-  std::uint64_t next_ = 0;  // the position after the previous one
+  std::uint64_t next_ = 0;   // the position after the previous one
+  std::uint64_t base_ = 0;   // the same when the chunk began
+  std::uint64_t chunk_ = 1;  // its word of the directory
+  std::uint64_t end_;        // of what is written
 };
 
 [[noreturn]] void corrupt() {
   throw Error(ErrorCode::corrupt_message, "The list of items in this message is damaged; have it sent again.");
 }
 
-// Reads any 57 bits of the stream; zeros lie past its end.
-class BitReader {
- public:
-  explicit BitReader(std::span<const std::uint64_t> words) : words_(words), bits_(words.size() * 64) {}
+std::uint64_t count_ones(std::uint64_t word) { return static_cast<std::uint64_t>(std::popcount(word)); }
 
-  [[nodiscard]] std::uint64_t window() const {
-    const std::uint64_t word = position_ >> 6;
-    const std::uint32_t shift = position_ & 63;
-    if (word + 1 < words_.size()) {
-      return (words_[word] >> shift) | ((words_[word + 1] << 1) << (63 - shift));
-    }
-    return word < words_.size() ? words_[word] >> shift : 0;
-  }
-  void skip(std::uint64_t bits) {
-    position_ += bits;
-    if (position_ > bits_) corrupt();
-  }
-  std::uint64_t take(std::uint32_t bits) {
-    const std::uint64_t value = window() & ((std::uint64_t{1} << bits) - 1);
-    skip(bits);
-    return value;
-  }
-  std::uint64_t take_gap(std::uint32_t parameter) {
-    const std::uint64_t all = window();
-    const std::uint64_t rest = parameter < 64 ? all >> parameter : 0;
-    const std::uint64_t low = all & ((std::uint64_t{1} << parameter) - 1);
-    if (rest != 0) {
-      const auto zeros = static_cast<std::uint32_t>(std::countr_zero(rest));
-      skip(parameter + zeros + 1);
-      return (std::uint64_t{zeros} << parameter) | low;
-    }
-    skip(parameter);
-    const std::uint64_t zeros = take_unary();
-    if (zeros >> (63 - parameter) != 0) corrupt();
-    return (zeros << parameter) | low;
-  }
-  // Two codes out of one load, for which has_eight_bytes() must be true. `bits` is zero if one of them is longer than
-  // what was loaded.
-  struct Two {
-    std::uint64_t first_gap;
-    std::uint64_t second_gap;
-    std::uint32_t bits;
-  };
-  [[nodiscard]] bool has_eight_bytes() const { return position_ / 8 + 8 <= words_.size() * 8; }
-  [[nodiscard]] Two peek_two(std::uint32_t parameter) const {
-    std::uint64_t all;
-    std::memcpy(&all, reinterpret_cast<const std::byte*>(words_.data()) + position_ / 8, sizeof(all));
-    all >>= position_ % 8;
-    const std::uint64_t mask = (std::uint64_t{1} << parameter) - 1;
-    const std::uint64_t rest = all >> parameter;
-    if (rest == 0) return {0, 0, 0};
-    const auto zeros = static_cast<std::uint32_t>(std::countr_zero(rest));
-    const std::uint64_t then = (rest >> zeros) >> 1;
-    const std::uint64_t then_rest = then >> parameter;
-    if (then_rest == 0) return {0, 0, 0};
-    const auto then_zeros = static_cast<std::uint32_t>(std::countr_zero(then_rest));
-    return {(std::uint64_t{zeros} << parameter) | (all & mask),
-            (std::uint64_t{then_zeros} << parameter) | (then & mask), 2 * (parameter + 1) + zeros + then_zeros};
-  }
-  void take_two(const Two& two) { position_ += two.bits; }
-  [[nodiscard]] bool at_end() const { return bits_ - position_ < 64 && (position_ == bits_ || window() == 0); }
+// A chunk whose codes are known to be sound: as many ones as gaps, and no sum of its gaps overflows.
+struct Chunk {
+  std::span<const std::uint64_t> codes;
+  std::uint64_t base;
+  std::uint32_t count;
+  std::uint32_t parameter;
 
- private:
-  std::uint64_t take_unary() {
-    std::uint64_t zeros = 0;
-    while (window() == 0) {
-      zeros += 64;
-      skip(64);
-    }
-    const auto last = static_cast<std::uint32_t>(std::countr_zero(window()));
-    skip(last + 1);
-    return zeros + last;
+  Chunk(std::uint64_t directory, std::span<const std::uint64_t> rest, std::uint64_t in_chunk, std::uint64_t positions)
+      : base(directory & ((std::uint64_t{1} << kBaseBits) - 1)),
+        count(static_cast<std::uint32_t>(in_chunk)),
+        parameter(static_cast<std::uint32_t>(directory >> kBaseBits) & ((1u << kParameterBits) - 1)) {
+    const std::uint64_t length = directory >> kLengthShift;
+    const std::uint64_t lows = lows_bits();
+    if (parameter > kMaxParameter || length > rest.size() || lows + count > length * 64) corrupt();
+    codes = rest.first(length);
+    // The last word has a one of the unary parts; what lies above it is padding.
+    const std::uint64_t last = (length - 1) * 64 >= lows ? codes.back() : codes.back() >> (lows % 64) << (lows % 64);
+    if (last == 0) corrupt();
+    const std::uint64_t end = (length - 1) * 64 + static_cast<std::uint64_t>(std::bit_width(last));
+    std::uint64_t ones = count_ones(first_highs());
+    for (std::uint64_t w = lows / 64 + 1; w < length; ++w) ones += count_ones(codes[w]);
+    // 512 low parts are below 2^57 in sum, so with this bound nothing that is added up reaches 2^64.
+    if (ones != count || end - lows - count > positions >> parameter) corrupt();
   }
 
-  std::span<const std::uint64_t> words_;
-  std::uint64_t bits_;
-  std::uint64_t position_ = 0;
+  [[nodiscard]] std::uint64_t lows_bits() const { return std::uint64_t{count} * parameter; }
+  // The word in which the unary parts begin, without what comes before.
+  [[nodiscard]] std::uint64_t first_highs() const {
+    return codes[lows_bits() / 64] >> (lows_bits() % 64) << (lows_bits() % 64);
+  }
 };
 
-// visit(position) for all that are coded.
-template <typename Visit>
-void each_coded(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t coded, Visit visit) {
-  BitReader in(list.subspan(1));
-  std::uint64_t next = 0;
-  for (std::uint64_t done = 0; done < coded;) {
-    const std::uint64_t chunk = std::min(kChunk, coded - done);
-    const auto parameter = static_cast<std::uint32_t>(in.take(kParameterBits));
-    if (parameter > 48) corrupt();
-    for (std::uint64_t i = 0; i < chunk;) {
-      const BitReader::Two two = i + 2 <= chunk && in.has_eight_bytes() ? in.peek_two(parameter) : BitReader::Two{};
-      if (two.bits != 0) {
-        const std::uint64_t first = next + two.first_gap;
-        const std::uint64_t second = first + 1 + two.second_gap;
-        if (second >= positions) corrupt();
-        visit(first);
-        visit(second);
-        in.take_two(two);
-        next = second + 1;
-        i += 2;
-        continue;
-      }
-      const std::uint64_t gap = in.take_gap(parameter);
-      if (gap >= positions || next + gap >= positions) corrupt();
-      visit(next + gap);
-      next += gap + 1;
-      ++i;
+// The positions of a chunk; returns the last, which may lie anywhere. Eight bytes from any low part on must be
+// readable.
+template <typename Position>
+std::uint64_t read_positions(const Chunk& chunk, const std::byte* lows, Position* to) {
+  const std::uint32_t parameter = chunk.parameter;
+  const std::uint64_t mask = (std::uint64_t{1} << parameter) - 1;
+  std::uint64_t w = chunk.lows_bits() / 64;
+  std::uint64_t word = chunk.first_highs();
+  std::uint64_t sum = chunk.base;                    // and of the low parts
+  std::uint64_t zeros = w * 64 - chunk.lows_bits();  // and ones of the unary parts before `word`
+  std::uint64_t bit = 0;                             // of the low part
+  std::uint64_t i = 0;
+  for (std::uint64_t last = 0;;) {
+    for (; word != 0; word &= word - 1, ++i) {
+      std::uint64_t low;
+      std::memcpy(&low, lows + bit / 8, sizeof(low));
+      sum += (low >> (bit % 8)) & mask;
+      bit += parameter;
+      const std::uint64_t high = zeros + static_cast<std::uint64_t>(std::countr_zero(word)) - i;
+      last = sum + i + (high << parameter);
+      to[i] = static_cast<Position>(last);
     }
-    done += chunk;
+    if (i == chunk.count) return last;
+    word = chunk.codes[++w];
+    zeros += 64;
   }
-  if (!in.at_end()) corrupt();
+}
+
+// take(positions, count) for every chunk, into room for its positions from give(count).
+template <typename Position, typename Give, typename Take>
+void each_chunk(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t coded, Give give,
+                Take take) {
+  // Of the last low parts, so that what is loaded with them is there to be read.
+  std::array<std::uint64_t, kChunk * kMaxParameter / 64 + 1> spare;
+  const std::uint64_t chunks = count_chunks(coded);
+  if (chunks >= list.size() && chunks != 0) corrupt();
+  std::span<const std::uint64_t> rest = list.subspan(1 + chunks);
+  std::uint64_t next = 0;
+  for (std::uint64_t c = 0; c < chunks; ++c) {
+    const std::uint64_t count = std::min(kChunk, coded - c * kChunk);
+    const Chunk chunk(list[1 + c], rest, count, positions);
+    if (chunk.base != next) corrupt();
+    const auto* lows = reinterpret_cast<const std::byte*>(chunk.codes.data());
+    if (chunk.codes.size() == rest.size()) {
+      const std::uint64_t words = (chunk.lows_bits() + 63) / 64;
+      std::copy_n(chunk.codes.begin(), words, spare.begin());
+      spare[words] = 0;
+      lows = reinterpret_cast<const std::byte*>(spare.data());
+    }
+    Position* to = give(count);
+    const std::uint64_t last = read_positions(chunk, lows, to);
+    if (last >= positions) corrupt();
+    take(to, count);
+    next = last + 1;
+    rest = rest.subspan(chunk.codes.size());
+  }
+  if (!rest.empty()) corrupt();
 }
 
 }  // namespace
@@ -235,7 +262,7 @@ void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std
   constexpr std::uint32_t kWords = 64;
   const bool complement = items > positions / 2;
   const std::uint64_t coded = complement ? positions - items : items;
-  ListWriter writer(list);
+  ListWriter writer(coded, list);
   std::array<std::uint64_t, kWords> turned;
   std::array<std::uint32_t, kWords * 64 + 64> found;
   for (std::uint64_t w = 0; w < words.size(); w += kWords) {
@@ -255,7 +282,7 @@ void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std
 }
 
 void encode_list(std::span<const std::uint32_t> items, Buffer<std::uint64_t>& list) {
-  ListWriter writer(list);
+  ListWriter writer(items.size(), list);
   for (const std::uint32_t position : items) writer.add(position);
   writer.finish(items.size());
 }
@@ -267,8 +294,12 @@ void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, s
   if (coded > positions) corrupt();
   const std::uint64_t count = (positions + 63) / 64;
   if (count != 0) std::memset(words, 0, count * sizeof(std::uint64_t));
-  each_coded(list, positions, coded,
-             [&](std::uint64_t position) { words[position / 64] |= std::uint64_t{1} << (position % 64); });
+  std::array<std::uint64_t, kChunk> found;
+  each_chunk<std::uint64_t>(
+      list, positions, coded, [&](std::uint64_t) { return found.data(); },
+      [&](const std::uint64_t* at, std::uint64_t in_chunk) {
+        for (std::uint64_t i = 0; i < in_chunk; ++i) words[at[i] / 64] |= std::uint64_t{1} << (at[i] % 64);
+      });
   if (complement) {
     for (std::uint64_t w = 0; w < count; ++w) words[w] = ~words[w];
     if (positions % 64 != 0) words[count - 1] &= (std::uint64_t{1} << (positions % 64)) - 1;
@@ -278,8 +309,9 @@ void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, s
 void decode_positions(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out) {
   if (list.empty() || list[0] != out.size()) corrupt();  // a complement has the highest bit set
   std::uint32_t* to = out.data();
-  each_coded(list, positions, out.size(),
-             [&](std::uint64_t position) { *to++ = static_cast<std::uint32_t>(position); });
+  each_chunk<std::uint32_t>(
+      list, positions, out.size(), [&](std::uint64_t count) { return std::exchange(to, to + count); },
+      [](const std::uint32_t*, std::uint64_t) {});
 }
 
 }  // namespace peel::detail

@@ -110,7 +110,9 @@ BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t
 
 std::uint64_t expected_list_bits(std::uint64_t positions, std::uint64_t items) {
   const std::uint64_t entropy = entropy_bits(positions, items);
-  return entropy + entropy / 32 + 256;
+  const std::uint64_t coded = std::min(items, positions - std::min(items, positions));
+  const std::uint64_t chunks = divide_up(coded, 512);  // each has a word of the directory, and half of one for padding
+  return entropy + entropy / 32 + chunks * 96 + 128;
 }
 
 }  // namespace peel::detail

@@ -37,7 +37,7 @@ struct BloomSize {
 // The filter that makes index and payload together smallest when a candidate costs `item_bits` in the payload.
 BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t item_bits);
 
-// What the coded list of n of N positions takes, in bits: close above the entropy.
+// What the coded list of n of N positions takes, in bits: close above the entropy, and a directory.
 std::uint64_t expected_list_bits(std::uint64_t positions, std::uint64_t items);
 
 }  // namespace peel::detail
