@@ -24,6 +24,7 @@ struct Collective {
     all_to_all,  // send[w] goes to worker w; received[w] is what w sent here, whatever its length
     all_gather,  // send[0] goes to every worker; received[w] is what w sent
   };
+  enum class Memory : std::uint8_t { host, device };
   Kind kind = Kind::sum;
   ElementType type = ElementType::int32;
   std::span<std::byte> data = {};
@@ -33,8 +34,25 @@ struct Collective {
   // all_to_all, all_gather: a part is probably not longer; the same on every worker. 0: nobody knows. For transports
   // that must know lengths before they receive.
   std::uint64_t likely_bytes = 0;
+
+  // Where data, send, into and scratch lie, the same on every worker. On a device the transport works on a stream: what
+  // was put there before the collective starts comes before it, and what is put there once it is complete comes after.
+  Memory memory = Memory::host;
+  // all_to_all, all_gather in device memory: where the part of each worker goes, as long as what it sends; `received`
+  // is not used. The own one is left alone.
+  std::vector<std::span<std::byte>> into = {};
+  // bit_or in device memory: room to work in, apart from `data` and aligned to 64-bit words, of or_scratch_bytes().
+  // What it holds in the end means nothing.
+  std::span<std::byte> scratch = {};
 };
 std::string_view name(Collective::Kind) noexcept;
+
+// How long `scratch` must be: as long as `data`, rounded up to 16 bytes for each worker. Data that are a multiple of
+// that already are spared a copy.
+constexpr std::size_t or_scratch_bytes(std::size_t data_bytes, unsigned workers) noexcept {
+  const std::size_t unit = std::size_t{16} * workers;
+  return (data_bytes + unit - 1) / unit * unit;
+}
 
 // A collective under way. Its buffers belong to the transport until test() has returned true or thrown; to destroy it
 // before that breaks the communicator, and frees the buffers too.
@@ -60,7 +78,8 @@ class Communicator {
   [[nodiscard]] virtual unsigned size() const noexcept = 0;
   [[nodiscard]] virtual std::string_view transport() const noexcept = 0;  // "inprocess", "mpi", "nccl", ...
 
-  // Whether it can do this kind of collective; `type` matters for sums only.
+  // Whether it can do this kind of collective; `type` matters for sums only. In device memory only NCCL can, and then
+  // whatever it can in host memory; others refuse that as `unsupported`.
   [[nodiscard]] virtual bool offers(Collective::Kind kind, ElementType type) const noexcept = 0;
 
   // A number for an exchange that begins. Workers begin exchanges on one communicator in the same order, so they get
@@ -72,7 +91,7 @@ class Communicator {
   [[nodiscard]] virtual bool interleaves() const noexcept { return true; }
 
   // Begins a collective. `what` stays where it is until the operation is complete. Operations end when nothing moved
-  // for `timeout`.
+  // for `timeout`; those in device memory move in a few large pieces.
   [[nodiscard]] virtual std::unique_ptr<Operation> start(Collective& what, std::uint32_t channel,
                                                          std::chrono::milliseconds timeout) = 0;
 

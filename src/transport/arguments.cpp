@@ -29,11 +29,43 @@ void check_send(const Collective& what, unsigned workers) {
          std::to_string(wanted) + " buffers to send, not " + std::to_string(what.send.size()) + ".");
 }
 
+// What a transport reads and writes on the device without another look.
+void check_into(const Collective& what, unsigned workers) {
+  if (what.into.size() == workers) return;
+  refuse("An " + std::string(name(what.kind)) + " in device memory among " + std::to_string(workers) +
+         " workers needs a place in `into` for each of them, not " + std::to_string(what.into.size()) + ".");
+}
+
+void check_scratch(const Collective& what, unsigned workers) {
+  const std::size_t wanted = or_scratch_bytes(what.data.size(), workers);
+  if (what.scratch.size() < wanted) {
+    refuse("A bit_or of " + std::to_string(what.data.size()) + " bytes of device memory among " +
+           std::to_string(workers) + " workers needs " + std::to_string(wanted) + " bytes of scratch, not " +
+           std::to_string(what.scratch.size()) + "; ask or_scratch_bytes() how many.");
+  }
+  if (reinterpret_cast<std::uintptr_t>(what.scratch.data()) % sizeof(std::uint64_t) != 0) {
+    refuse("The scratch of a bit_or must be aligned to 64-bit words.");
+  }
+}
+
 }  // namespace
 
 void check_arguments(const Collective& what, unsigned workers) {
   const bool moves = what.kind == Collective::Kind::all_to_all || what.kind == Collective::Kind::all_gather;
-  return moves ? check_send(what, workers) : check_data(what);
+  if (moves) {
+    check_send(what, workers);
+  } else {
+    check_data(what);
+  }
+  if (what.memory != Collective::Memory::device || workers == 1) return;
+  if (moves) check_into(what, workers);
+  if (what.kind == Collective::Kind::bit_or) check_scratch(what, workers);
+}
+
+void require_host_memory(const Collective& what, std::string_view transport) {
+  if (what.memory == Collective::Memory::host) return;
+  throw Error(ErrorCode::unsupported, "The transport " + std::string(transport) +
+                                          " cannot reach the memory of a device; pass host memory or use make_nccl.");
 }
 
 }  // namespace peel::detail

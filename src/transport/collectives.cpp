@@ -28,6 +28,7 @@ class PeerCommunicator final : public Communicator {
                                    std::chrono::milliseconds timeout) override {
     link_->refuse_wrong_thread();
     link_->refuse_if_broken();
+    require_host_memory(what, transport());
     check_arguments(what, size());
     if (what.kind == Collective::Kind::all_to_all || what.kind == Collective::Kind::all_gather) {
       return std::make_unique<Gathering>(link_, what, channel, timeout);

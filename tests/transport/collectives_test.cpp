@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "refusal.h"
 #include "transport/crowd.h"
 #include "transport/known_collectives.h"
 
@@ -48,6 +49,19 @@ TEST(Collectives, NeedNoAlignmentBeyondTheElement) {
     perform(communicator, what, communicator.open_channel(), test::kPatience);
     EXPECT_EQ(x[0], 1.0F);
     EXPECT_EQ(std::count(x.begin() + 1, x.end(), 3.0F), 20'000);
+  }));
+}
+
+TEST(Collectives, RefuseDeviceMemoryAndGoOn) {
+  expect_no_errors(run_crowd(2, [](Communicator& communicator) {
+    std::int32_t x = 1;
+    Collective what{.data = std::as_writable_bytes(std::span(&x, 1)), .memory = Collective::Memory::device};
+    const std::uint32_t channel = communicator.open_channel();
+    testing::expect_refusal(ErrorCode::unsupported, "use make_nccl",
+                            [&] { perform(communicator, what, channel, test::kPatience); });
+    what.memory = Collective::Memory::host;
+    perform(communicator, what, channel, test::kPatience);
+    EXPECT_EQ(x, 2);
   }));
 }
 
