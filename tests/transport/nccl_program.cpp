@@ -1,5 +1,5 @@
-// nccl_program [WORKERS]: all collectives over NCCL and all-reduces by every strategy, with sums known exactly. Needs a
-// GPU; says so where there is none. `make test-gpu` runs it.
+// nccl_program [WORKERS]: all collectives over NCCL, on host and on device memory, and all-reduces by every strategy,
+// with sums known exactly. Needs a GPU; says so where there is none. `make test-gpu` runs it.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +7,7 @@
 #include <span>
 
 #include "codec/values.h"
+#include "device_mirror.h"
 #include "nccl_world.h"
 #include "peel/allreduce.h"
 
@@ -14,6 +15,7 @@ namespace peel::testing {
 namespace {
 
 using Kind = Collective::Kind;
+using Memory = Collective::Memory;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -65,6 +67,19 @@ bool same(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
+template <typename T>
+void fill_values(std::span<T> x, unsigned worker) {
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = value<T>(i, worker);
+}
+
+template <typename T>
+bool is_sum_of_values(std::span<const T> x, unsigned workers) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (!same(x[i], sum_of_values<T>(i, workers))) return false;
+  }
+  return true;
+}
+
 // One channel and the numbers of its collectives.
 class Channel {
  public:
@@ -94,12 +109,11 @@ void check_sum(Communicator& communicator, ElementType type) {
   Channel channel(communicator);
   for (const std::size_t length : kLengths) {
     std::vector<T> x(length);
-    for (std::size_t i = 0; i < length; ++i) x[i] = value<T>(i, communicator.rank());
+    fill_values<T>(x, communicator.rank());
     Collective what{.kind = Kind::sum, .type = type, .data = std::as_writable_bytes(std::span(x))};
     channel.perform(what);
-    bool good = true;
-    for (std::size_t i = 0; i < length; ++i) good &= same(x[i], sum_of_values<T>(i, communicator.size()));
-    expect(good, communicator, "sum of " + std::to_string(length) + " " + std::string(name(type)));
+    expect(is_sum_of_values<T>(x, communicator.size()), communicator,
+           "sum of " + std::to_string(length) + " " + std::string(name(type)));
   }
 }
 
@@ -116,33 +130,46 @@ void check_sums(Communicator& communicator) {
 
 std::uint64_t word(std::size_t i, unsigned worker) { return mix(i, worker) & mix(i, worker + 1000); }
 
+void fill_words(std::span<std::uint64_t> x, unsigned worker) {
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = word(i, worker);
+}
+
+bool is_or_of_words(std::span<const std::uint64_t> x, unsigned workers) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    std::uint64_t all = 0;
+    for (unsigned w = 0; w < workers; ++w) all |= word(i, w);
+    if (x[i] != all) return false;
+  }
+  return true;
+}
+
 void check_or(Communicator& communicator) {
   Channel channel(communicator);
   for (const std::size_t length : {0, 1, 8, 513, 1023, 1025, 5001, (13 << 20) / 8 + 5}) {
     std::vector<std::uint64_t> x(length);
-    for (std::size_t i = 0; i < length; ++i) x[i] = word(i, communicator.rank());
+    fill_words(x, communicator.rank());
     Collective what{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(x))};
     channel.perform(what);
-    bool good = true;
-    for (std::size_t i = 0; i < length; ++i) {
-      std::uint64_t sum = 0;
-      for (unsigned w = 0; w < communicator.size(); ++w) sum |= word(i, w);
-      good &= x[i] == sum;
-    }
-    expect(good, communicator, "OR of " + std::to_string(length) + " words");
+    expect(is_or_of_words(x, communicator.size()), communicator, "OR of " + std::to_string(length) + " words");
   }
 }
 
 // What `from` sends to `to`; nothing for some pairs, several rounds for others.
+constexpr std::size_t kLongestLetter = 16'777'217;
+
+std::size_t letter_length(unsigned from, unsigned to, unsigned trial) {
+  constexpr std::array<std::size_t, 7> kLetters = {0, 1, 100, 65'537, 3'000'001, 11'000'003, kLongestLetter};
+  return kLetters[mix(from * 64 + to, trial) % (trial == 0 ? 4 : kLetters.size())];
+}
+
 std::vector<std::byte> letter(unsigned from, unsigned to, unsigned trial) {
-  const std::array<std::size_t, 6> lengths = {0, 1, 100, 65'537, 3'000'001, 11'000'003};
-  std::vector<std::byte> bytes(lengths[mix(from * 64 + to, trial) % (trial == 0 ? 4 : lengths.size())]);
+  std::vector<std::byte> bytes(letter_length(from, to, trial));
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + from * 7 + to + trial);
   return bytes;
 }
 
-bool same_bytes(const Buffer<std::byte>& a, const std::vector<std::byte>& b) {
-  return a.size() == b.size() && std::equal(b.begin(), b.end(), a.data());
+bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
 void check_all_to_all(Communicator& communicator) {
@@ -176,20 +203,10 @@ void check_all_gather(Communicator& communicator) {
   }
 }
 
-// Of every kind one, tested from the last to the first: the order of tests must not matter.
-void check_several_at_once(Communicator& communicator) {
-  Channel channel(communicator);
-  const unsigned rank = communicator.rank();
-  std::vector<float> x(2'000'003);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = value<float>(i, rank);
-  std::vector<std::uint64_t> words(1'000'001);
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = word(i, rank);
-  const std::vector<std::byte> mine = letter(rank, 63, 3);
-  Collective sum{.kind = Kind::sum, .type = ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
-  Collective gather{.kind = Kind::all_gather, .send = {mine}};
-  Collective bit_or{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(words))};
+// Tested from the last to the first: the order of tests must not matter.
+void perform_together(Communicator& communicator, Channel& channel, const std::vector<Collective*>& all) {
   std::vector<std::unique_ptr<Operation>> operations;
-  for (Collective* what : {&gather, &sum, &bit_or}) operations.push_back(channel.start(*what));
+  for (Collective* what : all) operations.push_back(channel.start(*what));
   while (!operations.empty()) {
     if (!operations.back()->test()) {
       communicator.relax();
@@ -197,17 +214,211 @@ void check_several_at_once(Communicator& communicator) {
       operations.pop_back();
     }
   }
-  bool good = true;
-  for (std::size_t i = 0; i < x.size(); ++i) good &= x[i] == sum_of_values<float>(i, communicator.size());
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    std::uint64_t all = 0;
-    for (unsigned w = 0; w < communicator.size(); ++w) all |= word(i, w);
-    good &= words[i] == all;
-  }
+}
+
+// Of every kind one.
+void check_several_at_once(Communicator& communicator) {
+  Channel channel(communicator);
+  const unsigned rank = communicator.rank();
+  std::vector<float> x(2'000'003);
+  fill_values<float>(x, rank);
+  std::vector<std::uint64_t> words(1'000'001);
+  fill_words(words, rank);
+  const std::vector<std::byte> mine = letter(rank, 63, 3);
+  Collective sum{.kind = Kind::sum, .type = ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
+  Collective gather{.kind = Kind::all_gather, .send = {mine}};
+  Collective bit_or{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(words))};
+  perform_together(communicator, channel, {&gather, &sum, &bit_or});
+  bool good = is_sum_of_values<float>(x, communicator.size()) && is_or_of_words(words, communicator.size());
   for (unsigned w = 0; w < communicator.size(); ++w) {
     good &= w == rank || same_bytes(gather.received[w], letter(w, 63, 3));
   }
   expect(good, communicator, "several collectives at once");
+}
+
+// ---- the collectives on device memory
+
+constexpr std::size_t kLarge = std::size_t{64} << 20;
+
+// For what any of these checks takes: a large array with its scratch, or a letter to and from everybody.
+std::size_t mirror_bytes(unsigned workers) { return 3 * kLarge + workers * (2 * kLongestLetter + 4096); }
+
+template <typename T>
+std::span<T> elements_of(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+template <typename T>
+void check_device_sum(Communicator& communicator, Mirror& mirror, ElementType type) {
+  Channel channel(communicator);
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{4099},
+                                   kLarge / sizeof(T), kLarge / sizeof(T) / 2 + 3}) {
+    mirror.clear();
+    const Twins x = mirror.take(length * sizeof(T), length % 2 * sizeof(T));
+    fill_values(elements_of<T>(x.host), communicator.rank());
+    mirror.upload();
+    Collective what{.kind = Kind::sum, .type = type, .data = x.device, .memory = Memory::device};
+    channel.perform(what);
+    mirror.download();
+    const bool good = is_sum_of_values<T>(elements_of<T>(x.host), communicator.size()) && mirror.gaps_are_untouched();
+    expect(good, communicator, "sum of " + std::to_string(length) + " " + std::string(name(type)) + " on the device");
+  }
+}
+
+void check_device_sums(Communicator& communicator, Mirror& mirror) {
+  check_device_sum<float>(communicator, mirror, ElementType::float32);
+  check_device_sum<double>(communicator, mirror, ElementType::float64);
+  check_device_sum<float16>(communicator, mirror, ElementType::float16);
+  check_device_sum<bfloat16>(communicator, mirror, ElementType::bfloat16);
+  check_device_sum<std::int8_t>(communicator, mirror, ElementType::int8);
+  check_device_sum<std::int16_t>(communicator, mirror, ElementType::int16);
+  check_device_sum<std::int32_t>(communicator, mirror, ElementType::int32);
+  check_device_sum<std::int64_t>(communicator, mirror, ElementType::int64);
+}
+
+// Words with their scratch, filled on the host.
+struct DeviceWords {
+  DeviceWords(Communicator& communicator, Mirror& mirror, std::size_t length, std::size_t shift = 0)
+      : words(mirror.take(length * sizeof(std::uint64_t), shift)),
+        what{.kind = Kind::bit_or,
+             .data = words.device,
+             .memory = Memory::device,
+             .scratch = mirror.take(or_scratch_bytes(words.device.size(), communicator.size()), shift).device} {
+    fill_words(elements_of<std::uint64_t>(words.host), communicator.rank());
+  }
+  [[nodiscard]] bool good(unsigned workers) const {
+    return is_or_of_words(elements_of<std::uint64_t>(words.host), workers);
+  }
+
+  Twins words;
+  Collective what;
+};
+
+// Around the longest that goes whole (1024 words), in slices of the same and of different lengths, some of them empty;
+// at a boundary of 16 bytes and between two.
+void check_device_or(Communicator& communicator, Mirror& mirror) {
+  Channel channel(communicator);
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{1}, std::size_t{8}, std::size_t{513}, std::size_t{1023}, std::size_t{1024},
+        std::size_t{1025}, std::size_t{1032}, std::size_t{5001}, std::size_t{30'720}, kLarge / 8, kLarge / 8 + 5}) {
+    for (const std::size_t shift : {0, 8}) {
+      mirror.clear();
+      DeviceWords x(communicator, mirror, length, shift);
+      mirror.upload();
+      channel.perform(x.what);
+      mirror.download();
+      expect(x.good(communicator.size()) && mirror.gaps_are_untouched(), communicator,
+             "OR of " + std::to_string(length) + " words on the device, shifted by " + std::to_string(shift));
+    }
+  }
+}
+
+// Letters of all to all, or one of each to everybody (to worker 63, so to say).
+struct DeviceLetters {
+  DeviceLetters(Kind kind, Communicator& communicator, Mirror& mirror, unsigned number)
+      : rank(communicator.rank()), trial(number), what{.kind = kind, .memory = Memory::device} {
+    const unsigned sent = gathers() ? 1 : communicator.size();
+    for (unsigned w = 0; w < sent; ++w) {
+      const std::vector<std::byte> bytes = letter(rank, gathers() ? 63 : w, trial);
+      const Twins twins = mirror.take(bytes.size());
+      std::copy(bytes.begin(), bytes.end(), twins.host.begin());
+      what.send.push_back(twins.device);
+    }
+    for (unsigned w = 0; w < communicator.size(); ++w) {
+      received.push_back(mirror.take(letter_length(w, gathers() ? 63 : rank, trial)));
+      what.into.push_back(received.back().device);
+    }
+  }
+  [[nodiscard]] bool gathers() const { return what.kind == Kind::all_gather; }
+  [[nodiscard]] bool good() const {
+    for (unsigned w = 0; w < received.size(); ++w) {
+      const std::span<const std::byte> got = received[w].host;
+      if (w == rank ? !Mirror::is_untouched(got) : !same_bytes(got, letter(w, gathers() ? 63 : rank, trial))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  unsigned rank;
+  unsigned trial;
+  std::vector<Twins> received;
+  Collective what;
+};
+
+void check_device_letters(Communicator& communicator, Mirror& mirror) {
+  Channel channel(communicator);
+  for (const Kind kind : {Kind::all_to_all, Kind::all_gather}) {
+    for (unsigned trial = 0; trial < 8; ++trial) {
+      mirror.clear();
+      DeviceLetters letters(kind, communicator, mirror, trial);
+      mirror.upload();
+      channel.perform(letters.what);
+      mirror.download();
+      expect(letters.good() && mirror.gaps_are_untouched(), communicator,
+             std::string(name(kind)) + " " + std::to_string(trial) + " on the device");
+    }
+  }
+}
+
+// More than there are slots, in both memories, begun back to back.
+void check_both_memories_at_once(Communicator& communicator, Mirror& mirror) {
+  const unsigned workers = communicator.size();
+  Channel channel(communicator);
+  mirror.clear();
+  DeviceLetters gather(Kind::all_gather, communicator, mirror, 0);
+  DeviceWords long_or(communicator, mirror, 300'001);
+  DeviceWords short_or(communicator, mirror, 8);
+  const Twins narrow = mirror.take(5'000'001 * sizeof(std::int16_t));  // five pieces
+  const Twins floats = mirror.take(1'000'001 * sizeof(float));
+  fill_values(elements_of<std::int16_t>(narrow.host), communicator.rank());
+  fill_values(elements_of<float>(floats.host), communicator.rank());
+  Collective narrow_sum{.kind = Kind::sum, .type = ElementType::int16, .data = narrow.device, .memory = Memory::device};
+  Collective float_sum{
+      .kind = Kind::sum, .type = ElementType::float32, .data = floats.device, .memory = Memory::device};
+
+  std::vector<float> x(2'000'003);
+  fill_values<float>(x, communicator.rank());
+  std::vector<std::uint64_t> words(100'001);
+  fill_words(words, communicator.rank());
+  const std::vector<std::byte> mine = letter(communicator.rank(), 63, 3);
+  Collective host_gather{.kind = Kind::all_gather, .send = {mine}};
+  Collective host_sum{.kind = Kind::sum, .type = ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
+  Collective host_or{.kind = Kind::bit_or, .data = std::as_writable_bytes(std::span(words))};
+
+  mirror.upload();
+  perform_together(
+      communicator, channel,
+      {&gather.what, &host_gather, &long_or.what, &host_sum, &narrow_sum, &short_or.what, &host_or, &float_sum});
+  mirror.download();
+  bool good = gather.good() && long_or.good(workers) && short_or.good(workers) && mirror.gaps_are_untouched();
+  good &= is_sum_of_values<std::int16_t>(elements_of<std::int16_t>(narrow.host), workers);
+  good &= is_sum_of_values<float>(elements_of<float>(floats.host), workers);
+  good &= is_sum_of_values<float>(x, workers) && is_or_of_words(words, workers);
+  for (unsigned w = 0; w < workers; ++w) {
+    good &= w == communicator.rank() || same_bytes(host_gather.received[w], letter(w, 63, 3));
+  }
+  expect(good, communicator, "both memories at once");
+}
+
+// The OR of a sum of an OR, on one array: each finds on the stream what the one before it left there.
+void check_device_chain(Communicator& communicator, Mirror& mirror) {
+  constexpr std::size_t kWords = 200'001;
+  Channel channel(communicator);
+  mirror.clear();
+  DeviceWords x(communicator, mirror, kWords);
+  Collective sum{.kind = Kind::sum, .type = ElementType::int64, .data = x.words.device, .memory = Memory::device};
+  mirror.upload();
+  for (Collective* what : {&x.what, &sum, &x.what}) channel.perform(*what);
+  mirror.download();
+  bool good = true;
+  const std::span<const std::uint64_t> result = elements_of<std::uint64_t>(x.words.host);
+  for (std::size_t i = 0; i < kWords; ++i) {
+    std::uint64_t all = 0;
+    for (unsigned w = 0; w < communicator.size(); ++w) all |= word(i, w);
+    good &= result[i] == all * communicator.size();
+  }
+  expect(good && mirror.gaps_are_untouched(), communicator, "one after another on the device");
 }
 
 // ---- all-reduces
@@ -320,12 +531,32 @@ void check_disorder(NcclWorker& worker, Everybody& everybody) {
   worker.close();
 }
 
-// The last worker stays away: the others must learn of it within the time-out, with their kernels waiting.
-void check_timeout(NcclWorker& worker, Everybody& everybody) {
+// What is refused before anything moves breaks nothing: the checks that follow go on.
+void check_device_arguments(Communicator& communicator, Mirror& mirror) {
+  if (communicator.size() == 1) return;
+  Channel channel(communicator);
+  mirror.clear();
+  DeviceWords x(communicator, mirror, 100);
+  x.what.scratch = x.what.scratch.first(x.what.scratch.size() - 8);
+  expect(code_of([&] { channel.perform(x.what); }) == ErrorCode::invalid_argument, communicator, "too little scratch");
+  DeviceLetters letters(Kind::all_to_all, communicator, mirror, 0);
+  letters.what.into.pop_back();
+  expect(code_of([&] { channel.perform(letters.what); }) == ErrorCode::invalid_argument, communicator,
+         "no place for a part");
+}
+
+// The last worker stays away: the others must learn of it within the time-out, with their kernels waiting. The mirror
+// is not released, since they do not end before the communicator is aborted.
+void check_timeout(NcclWorker& worker, Everybody& everybody, Memory memory) {
   Communicator& communicator = worker.communicator();
   Channel channel(communicator);
   std::vector<float> x(2'000'000, 1.0F);
-  Collective what{.kind = Kind::sum, .type = ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
+  Mirror mirror(x.size() * sizeof(float) + 1024, worker.stream());
+  everybody.arrive_and_wait();
+  Collective what{.kind = Kind::sum, .type = ElementType::float32, .memory = memory};
+  what.data = std::as_writable_bytes(std::span(x));
+  if (memory == Memory::device) what.data = mirror.take(what.data.size()).device;
+  mirror.upload();
   channel.perform(what);
   if (communicator.rank() + 1 != communicator.size()) {
     const steady_clock::time_point begin = steady_clock::now();
@@ -355,40 +586,70 @@ double seconds_of(Channel& channel, Collective& what) {
   return times[4];
 }
 
-void tell_speed(Communicator& communicator) {
+void tell_speed(Communicator& communicator, Channel& channel, std::size_t bytes, std::vector<Collective> all) {
+  for (Collective& what : all) {
+    const double seconds = seconds_of(channel, what);
+    if (communicator.rank() != 0) continue;
+    std::printf("%-10s %-6s %9zu bytes %10.1f us %7.2f GB/s\n", std::string(name(what.kind)).c_str(),
+                what.memory == Memory::device ? "device" : "host", bytes, seconds * 1e6,
+                static_cast<double>(bytes) / seconds * 1e-9);
+  }
+}
+
+void tell_speeds(Communicator& communicator, Mirror& mirror) {
   Channel channel(communicator);
   for (const std::size_t bytes : {std::size_t{64}, std::size_t{4} << 10, std::size_t{16} << 10, std::size_t{64} << 10,
                                   std::size_t{1} << 20, std::size_t{64} << 20}) {
+    const unsigned workers = communicator.size();
+    const std::size_t part = bytes / workers;
     Buffer<std::byte> data(bytes);
     data.fill_zero();
-    const unsigned workers = communicator.size();
-    Collective sum{.kind = Kind::sum, .type = ElementType::int32, .data = data};
-    Collective bit_or{.kind = Kind::bit_or, .data = data};
-    Collective gather{.kind = Kind::all_gather, .send = {std::span<const std::byte>(data).first(bytes / workers)}};
-    Collective all_to_all{.kind = Kind::all_to_all};
-    all_to_all.send.assign(workers, std::span<const std::byte>(data).first(bytes / workers));
-    for (Collective* what : {&sum, &bit_or, &all_to_all, &gather}) {
-      const double seconds = seconds_of(channel, *what);
-      if (communicator.rank() != 0) continue;
-      std::printf("%-10s %9zu bytes %10.1f us %7.2f GB/s\n", std::string(name(what->kind)).c_str(), bytes,
-                  seconds * 1e6, static_cast<double>(bytes) / seconds * 1e-9);
-    }
+    const std::span<const std::byte> mine = std::span<const std::byte>(data).first(part);
+    std::vector<Collective> on_host = {{.kind = Kind::sum, .type = ElementType::int32, .data = data},
+                                       {.kind = Kind::bit_or, .data = data},
+                                       {.kind = Kind::all_to_all, .send = {workers, mine}},
+                                       {.kind = Kind::all_gather, .send = {mine}}};
+    tell_speed(communicator, channel, bytes, std::move(on_host));
+    if (workers == 1) continue;  // on the device that is nothing to do
+
+    mirror.clear();
+    const Twins x = mirror.take(bytes);
+    const Twins scratch = mirror.take(or_scratch_bytes(bytes, workers));
+    std::vector<std::span<std::byte>> into;
+    for (unsigned w = 0; w < workers; ++w) into.push_back(scratch.device.subspan(w * part, part));
+    std::vector<Collective> on_device = {
+        {.kind = Kind::sum, .type = ElementType::int32, .data = x.device},
+        {.kind = Kind::bit_or, .data = x.device, .scratch = scratch.device},
+        {.kind = Kind::all_to_all, .send = {workers, x.device.first(part)}, .into = into},
+        {.kind = Kind::all_gather, .send = {x.device.first(part)}, .into = into}};
+    for (Collective& what : on_device) what.memory = Memory::device;
+    mirror.upload();
+    tell_speed(communicator, channel, bytes, std::move(on_device));
   }
 }
 
 void check_everything(NcclWorker& worker, Everybody& everybody) {
   Communicator& communicator = worker.communicator();
+  Mirror mirror(mirror_bytes(communicator.size()), worker.stream());
+  everybody.arrive_and_wait();
   check_sums(communicator);
   check_or(communicator);
   check_all_to_all(communicator);
   check_all_gather(communicator);
   check_several_at_once(communicator);
+  check_device_arguments(communicator, mirror);
+  check_device_sums(communicator, mirror);
+  check_device_or(communicator, mirror);
+  check_device_letters(communicator, mirror);
+  check_both_memories_at_once(communicator, mirror);
+  check_device_chain(communicator, mirror);
   check_strategies(communicator);
   check_reduce_scatter(communicator);
   check_async(communicator);
-  tell_speed(communicator);
+  tell_speeds(communicator, mirror);
   everybody.arrive_and_wait();
   worker.close();
+  mirror.release();
 }
 
 int run(unsigned workers) {
@@ -397,7 +658,11 @@ int run(unsigned workers) {
   std::printf("nccl_program: %u workers on %d GPUs, NCCL %d\n", workers, devices(), version);
   run_nccl_world(workers, check_everything);
   run_nccl_world(workers, check_disorder);
-  if (workers > 1) run_nccl_world(workers, check_timeout);
+  for (const Memory memory : {Memory::host, Memory::device}) {
+    if (workers == 1) break;
+    run_nccl_world(workers,
+                   [=](NcclWorker& worker, Everybody& everybody) { check_timeout(worker, everybody, memory); });
+  }
   std::printf("nccl_program: %u checks, %u wrong\n", checks.load(), failures.load());
   return failures == 0 ? 0 : 1;
 }

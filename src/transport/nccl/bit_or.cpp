@@ -5,25 +5,15 @@
 
 #include "transport/nccl/calls.h"
 #include "transport/nccl/or_words.h"
+#include "transport/nccl/slices.h"
 
 namespace peel::detail {
 namespace {
 
-constexpr std::size_t kAligned = 16;  // what the kernel reads at once
-
-// Up to this length a piece is sent whole. An exchange opens with an OR of a few words, where only latency counts: four
-// workers on one H200 took 180 us for 4 KiB so, and 450 us for 16 KiB in slices.
-constexpr std::size_t kShort = std::size_t{8} << 10;
-
-std::size_t align(std::size_t bytes) noexcept { return (bytes + kAligned - 1) / kAligned * kAligned; }
-
-std::size_t slice_of(std::size_t bytes, unsigned workers) noexcept { return align((bytes + workers - 1) / workers); }
-
-// The most whose slices fit in a slot, and whose copies do where it is short.
-std::size_t longest_piece(unsigned workers) noexcept { return kSlotBytes / (workers * kAligned) * workers * kAligned; }
-
-bool is_short(std::size_t bytes, unsigned workers) noexcept {
-  return bytes <= kShort && align(bytes) * workers <= kSlotBytes;
+// The most whose slices fit in a slot.
+std::size_t longest_piece(unsigned workers) noexcept {
+  const std::size_t unit = or_scratch_bytes(1, workers);
+  return kSlotBytes / unit * unit;
 }
 
 }  // namespace
@@ -47,39 +37,44 @@ std::size_t BitOr::load(const Slot& slot, std::size_t piece) {
 
 bool BitOr::issue(const Slot& slot, std::size_t piece, unsigned stage) {
   const std::size_t bytes = part(piece).size();
-  if (is_short(bytes, place().size)) {
-    if (stage == 0) {
-      gather(slot.device.near, slot, align(bytes));
-      return false;
-    }
-    check(or_words(slot.device.far, slot.device.far, align(bytes), place().size, 0, place().stream),
-          "The kernel or_words");
-    return true;
-  }
-  const std::size_t slice = slice_of(bytes, place().size);
+  return is_short(bytes, place().size) ? issue_whole(slot, bytes, stage) : issue_sliced(slot, bytes, stage);
+}
+
+bool BitOr::issue_whole(const Slot& slot, std::size_t bytes, unsigned stage) {
   if (stage == 0) {
-    exchange_slices(slot, slice);
+    gather(slot.device.near, slot.device.far, bytes, place());
     return false;
   }
-  std::byte* const own = slot.device.near + place().rank * slice;
-  check(or_words(own, slot.device.far, slice, place().size, place().rank, place().stream), "The kernel or_words");
-  gather(own, slot, slice);
+  check(or_words({.into = slot.device.far,
+                  .own = slot.device.far,
+                  .parts = slot.device.far,
+                  .bytes = bytes,
+                  .stride = bytes,
+                  .workers = place().size,
+                  .except = 0},
+                 place().stream),
+        "The kernel or_words");
   return true;
 }
 
-void BitOr::gather(const std::byte* own, const Slot& slot, std::size_t bytes) {
-  check(ncclAllGather(own, slot.device.far, bytes, ncclInt8, place().comm, place().stream), "ncclAllGather",
-        place().comm);
-}
-
-void BitOr::exchange_slices(const Slot& slot, std::size_t slice) {
-  Group group(place().comm);
-  for (unsigned w = 0; w < place().size; ++w) {
-    if (w == place().rank) continue;
-    group.send(slot.device.near + w * slice, slice, w, place().stream);
-    group.receive(slot.device.far + w * slice, slice, w, place().stream);
+bool BitOr::issue_sliced(const Slot& slot, std::size_t bytes, unsigned stage) {
+  const Slices slices(bytes, place().size);
+  if (stage == 0) {
+    trade(slices, slot.device.near, slot.device.far, place());
+    return false;
   }
-  group.end();
+  std::byte* const own = slot.device.near + place().rank * slices.pitch();
+  check(or_words({.into = own,
+                  .own = own,
+                  .parts = slot.device.far,
+                  .bytes = slices.length(place().rank),
+                  .stride = slices.pitch(),
+                  .workers = place().size,
+                  .except = place().rank},
+                 place().stream),
+        "The kernel or_words");
+  gather(own, slot.device.far, slices.pitch(), place());
+  return true;
 }
 
 void BitOr::finish(const Slot& slot, std::size_t piece) {

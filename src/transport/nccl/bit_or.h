@@ -1,7 +1,5 @@
 // OR, which NCCL does not have. A piece is cut into a slice for each worker; everybody sends everybody their slice, ORs
-// what came for the own one, and the slices are gathered: 2 (W - 1) / W of the piece leave each worker, as in a ring.
-//
-// A short piece goes whole to everybody instead, which is one call of NCCL and not two.
+// what came for the own one, and the slices are gathered. A short piece goes whole to everybody instead.
 #pragma once
 
 #include "transport/nccl/job.h"
@@ -20,8 +18,8 @@ class BitOr final : public Job {
 
  private:
   [[nodiscard]] std::span<std::byte> part(std::size_t piece) const noexcept;
-  void gather(const std::byte* own, const Slot& slot, std::size_t bytes);
-  void exchange_slices(const Slot& slot, std::size_t slice);
+  bool issue_whole(const Slot& slot, std::size_t bytes, unsigned stage);
+  bool issue_sliced(const Slot& slot, std::size_t bytes, unsigned stage);
 
   std::span<std::byte> data_;
   std::size_t piece_bytes_;

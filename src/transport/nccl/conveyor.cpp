@@ -5,6 +5,7 @@
 
 #include "transport/nccl/calls.h"
 #include "transport/nccl/or_words.h"
+#include "transport/nccl/widen.h"
 
 namespace peel::detail {
 namespace {
@@ -30,6 +31,7 @@ Conveyor::Conveyor(ncclComm_t comm, cudaStream_t stream) {
   place_ = {comm, stream, static_cast<unsigned>(rank), static_cast<unsigned>(size)};
   const DeviceScope scope(device_);
   check(prepare_or_words(), "Loading the kernel or_words");
+  check(prepare_widen(), "Loading the kernels of 16-bit integers");
   staging_ = std::make_unique<Staging>(stream);
 }
 
@@ -120,10 +122,12 @@ bool Conveyor::begin_piece() {
   loading_ = Passage{.job = job, .slot = next_slot_, .piece = job->begun++};
   next_slot_ = (next_slot_ + 1) % kSlots;
   const Slot& slot = (*staging_)[loading_->slot];
-  const std::size_t bytes = job->load(slot, loading_->piece);
-  check(cudaMemcpyAsync(slot.device.near, slot.host.near, bytes, cudaMemcpyHostToDevice, place_.stream),
-        "cudaMemcpyAsync");
+  copy(slot.device.near, slot.host.near, job->load(slot, loading_->piece), cudaMemcpyHostToDevice);
   return true;
+}
+
+void Conveyor::copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaMemcpyKind direction) {
+  if (bytes != 0) check(cudaMemcpyAsync(to, from, bytes, direction, place_.stream), "cudaMemcpyAsync");
 }
 
 void Conveyor::issue_stage() {
@@ -134,9 +138,7 @@ void Conveyor::issue_stage() {
 
 void Conveyor::pass() {
   const Slot& slot = (*staging_)[loading_->slot];
-  const std::size_t bytes = loading_->job->result_bytes(loading_->piece);
-  check(cudaMemcpyAsync(slot.host.far, slot.device.far, bytes, cudaMemcpyDeviceToHost, place_.stream),
-        "cudaMemcpyAsync");
+  copy(slot.host.far, slot.device.far, loading_->job->result_bytes(loading_->piece), cudaMemcpyDeviceToHost);
   check(cudaEventRecord(slot.done, place_.stream), "cudaEventRecord");
   passing_.push_back(std::move(*loading_));
   loading_.reset();

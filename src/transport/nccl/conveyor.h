@@ -36,7 +36,8 @@ class Conveyor final : public Breakage {
   Progress advance(const Job& job);
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_.load(std::memory_order_relaxed); }
 
-  // No job moves any more, and when this returns nobody touches their arrays.
+  // No job moves any more, and when this returns nobody touches their arrays in host memory. What is on the stream
+  // already may still touch those on the device.
   void give_up(const Error& cause) noexcept;
 
  private:
@@ -52,6 +53,7 @@ class Conveyor final : public Breakage {
   void unload();
   void load();
   bool begin_piece();
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaMemcpyKind direction);
   void issue_stage();
   void pass();
   [[nodiscard]] bool at_rest() const noexcept;

@@ -1,5 +1,5 @@
 // One collective, cut into pieces that each pass through a slot: what this worker gives lies in its near side, what
-// comes out of the piece in its far side.
+// comes out of the piece in its far side. Those on device memory leave the host's sides alone (device_job.h).
 #pragma once
 
 #include <cstddef>
@@ -32,13 +32,13 @@ class Job {
   };
   [[nodiscard]] virtual Next next() const noexcept = 0;
 
-  // Puts what this worker gives into the near side on the host; how many bytes that is.
+  // Puts what this worker gives into the near side on the host; how many bytes of it go to the device.
   virtual std::size_t load(const Slot& slot, std::size_t piece) = 0;
   // Puts a stage of the collective on the stream, from the near to the far side on the device; true: the last one.
   // A stage ends with a call of NCCL, or follows the last one: a communicator that does not block returns before its
   // own work is on the stream, and what is put there meanwhile would come first.
   virtual bool issue(const Slot& slot, std::size_t piece, unsigned stage) = 0;
-  // How many bytes of the far side are the result.
+  // How many bytes of the far side go to the host as the result.
   [[nodiscard]] virtual std::size_t result_bytes(std::size_t piece) const noexcept = 0;
   // Takes them from the host.
   virtual void finish(const Slot& slot, std::size_t piece) = 0;
@@ -55,6 +55,7 @@ class Job {
   Place place_;
 };
 
+// Whichever is for the kind and the memory of a collective.
 std::unique_ptr<Job> make_job(Collective& what, const Place& place);
 
 }  // namespace peel::detail

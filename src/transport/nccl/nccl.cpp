@@ -1,4 +1,4 @@
-// Collectives on host memory: each is a job on the conveyor, and an operation watches it.
+// Collectives on host and on device memory: each is a job on the conveyor, and an operation watches it.
 #include "peel/nccl.h"
 
 #include <sched.h>

@@ -7,11 +7,20 @@
 
 namespace peel::detail {
 
-// into[i] |= parts[w * part_bytes + i] for every worker w but `except`, whose part may be `into` itself. All is aligned
-// to 16 bytes, also part_bytes.
+// into = own | the parts of all workers but `except`, each `bytes` long; part w begins at w * stride of `parts`.
+// `into` may be `own`, or the part of `except`; else it overlaps none. All is whole 64-bit words, aligned to them.
+struct OrParts {
+  std::byte* into = nullptr;
+  const std::byte* own = nullptr;
+  const std::byte* parts = nullptr;
+  std::size_t bytes = 0;
+  std::size_t stride = 0;
+  unsigned workers = 1;
+  unsigned except = 0;
+};
+
 // Returns what the launch returned; nothing waits, once prepare_or_words() was called.
-cudaError_t or_words(std::byte* into, const std::byte* parts, std::size_t part_bytes, unsigned workers, unsigned except,
-                     cudaStream_t stream) noexcept;
+cudaError_t or_words(const OrParts& what, cudaStream_t stream) noexcept;
 
 // Loads the kernel on the current device. Left to the first launch, loading could wait for kernels that run by then,
 // and those may wait for other workers.

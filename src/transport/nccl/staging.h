@@ -30,7 +30,7 @@ struct Slot {
   };
   Side host;
   Side device;
-  cudaEvent_t done = nullptr;  // the result is on the host
+  cudaEvent_t done = nullptr;  // the result is where it goes: on the host, or in the caller's memory on the device
 };
 
 // The current device's. Destroying it frees the memory, for which the GPU must be done with it.

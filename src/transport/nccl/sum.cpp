@@ -4,31 +4,10 @@
 #include <cstring>
 
 #include "transport/nccl/calls.h"
+#include "transport/nccl/wire_type.h"
 
 namespace peel::detail {
 namespace {
-
-// NCCL has no 16-bit integers: they travel as 32-bit ones, and lose again what the sum carried into the upper half.
-ncclDataType_t wire_type(ElementType type) {
-  switch (type) {
-    case ElementType::float32:
-      return ncclFloat32;
-    case ElementType::float64:
-      return ncclFloat64;
-    case ElementType::float16:
-      return ncclFloat16;
-    case ElementType::bfloat16:
-      return ncclBfloat16;
-    case ElementType::int8:
-      return ncclInt8;
-    case ElementType::int64:
-      return ncclInt64;
-    default:
-      return ncclInt32;
-  }
-}
-
-std::size_t wire_bytes(ElementType type) { return type == ElementType::int16 ? sizeof(std::int32_t) : size_of(type); }
 
 template <typename To, typename From>
 void convert(std::byte* to, const std::byte* from, std::size_t count) {
@@ -53,7 +32,7 @@ std::span<std::byte> Sum::part(std::size_t piece) const noexcept {
 
 std::size_t Sum::load(const Slot& slot, std::size_t piece) {
   const std::span<const std::byte> mine = part(piece);
-  if (widened()) {
+  if (is_widened(type_)) {
     convert<std::int32_t, std::int16_t>(slot.host.near, mine.data(), count(piece));
   } else {
     std::memcpy(slot.host.near, mine.data(), mine.size());
@@ -72,7 +51,7 @@ std::size_t Sum::result_bytes(std::size_t piece) const noexcept { return count(p
 
 void Sum::finish(const Slot& slot, std::size_t piece) {
   const std::span<std::byte> mine = part(piece);
-  if (widened()) {
+  if (is_widened(type_)) {
     convert<std::int16_t, std::int32_t>(mine.data(), slot.host.far, count(piece));
   } else {
     std::memcpy(mine.data(), slot.host.far, mine.size());

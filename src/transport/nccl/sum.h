@@ -19,7 +19,6 @@ class Sum final : public Job {
   // Of the array, what passes as this piece.
   [[nodiscard]] std::span<std::byte> part(std::size_t piece) const noexcept;
   [[nodiscard]] std::size_t count(std::size_t piece) const noexcept { return part(piece).size() / size_of(type_); }
-  [[nodiscard]] bool widened() const noexcept { return type_ == ElementType::int16; }
 
   std::span<std::byte> data_;
   ElementType type_;

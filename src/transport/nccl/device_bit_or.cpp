@@ -1,0 +1,68 @@
+#include "transport/nccl/device_bit_or.h"
+
+#include "transport/nccl/calls.h"
+#include "transport/nccl/or_words.h"
+
+namespace peel::detail {
+
+DeviceBitOr::DeviceBitOr(const Collective& what, const Place& place)
+    : DeviceJob(place, place.size == 1 || what.data.empty() ? 0 : 1),
+      data_(what.data),
+      scratch_(what.scratch.data()),
+      slices_(what.data.size(), place.size) {}
+
+bool DeviceBitOr::issue(const Slot& slot, std::size_t /*piece*/, unsigned stage) {
+  return is_short(data_.size(), place().size) ? issue_whole(slot.device.far, stage) : issue_sliced(stage);
+}
+
+bool DeviceBitOr::issue_whole(std::byte* copies, unsigned stage) {
+  if (stage == 0) {
+    gather(data_.data(), copies, data_.size(), place());
+    return false;
+  }
+  check(or_words({.into = data_.data(),
+                  .own = data_.data(),
+                  .parts = copies,
+                  .bytes = data_.size(),
+                  .stride = data_.size(),
+                  .workers = place().size,
+                  .except = place().rank},
+                 place().stream),
+        "The kernel or_words");
+  return true;
+}
+
+bool DeviceBitOr::issue_sliced(unsigned stage) {
+  switch (stage) {
+    case 0:
+      trade(slices_, data_.data(), scratch_, place());
+      return false;
+    case 1:
+      return or_and_gather();
+    default:
+      check(cudaMemcpyAsync(data_.data(), scratch_, data_.size(), cudaMemcpyDeviceToDevice, place().stream),
+            "cudaMemcpyAsync");
+      return true;
+  }
+}
+
+// True if the result is where it belongs. Where it is not, the own slice is the one part of scratch that nothing came
+// into, and there is all of it, even if the array ends earlier.
+bool DeviceBitOr::or_and_gather() {
+  const bool in_place = place().size * slices_.pitch() == data_.size();
+  std::byte* const all = in_place ? data_.data() : scratch_;
+  std::byte* const own = all + place().rank * slices_.pitch();
+  check(or_words({.into = own,
+                  .own = data_.data() + slices_.begin(place().rank),
+                  .parts = scratch_,
+                  .bytes = slices_.length(place().rank),
+                  .stride = slices_.pitch(),
+                  .workers = place().size,
+                  .except = place().rank},
+                 place().stream),
+        "The kernel or_words");
+  gather(own, all, slices_.pitch(), place());
+  return in_place;
+}
+
+}  // namespace peel::detail

@@ -1,0 +1,18 @@
+// all_to_all and all_gather in device memory, where lengths are known on both sides: one group of sends and receives,
+// from where the parts lie to where they belong.
+#pragma once
+
+#include "transport/nccl/device_job.h"
+
+namespace peel::detail {
+
+class DeviceDelivery final : public DeviceJob {
+ public:
+  DeviceDelivery(const Collective& what, const Place& place);
+  bool issue(const Slot& slot, std::size_t piece, unsigned stage) override;
+
+ private:
+  const Collective& what_;
+};
+
+}  // namespace peel::detail
