@@ -1,0 +1,133 @@
+// The codec on a GPU, in the library peelreduce_cuda: the verbs of peel/codec.h on device memory.
+//
+//   const Plan plan = Plan::make({.elements = n, .expected_items = n / 100, .codec = Codec::sketch, ...});
+//   const cuda::Room room = cuda::room_for(plan);               // what a message and the work on it take
+//   ... the caller allocates message, workspace and status on the device, once ...
+//   cuda::encode(plan, x, message, launch);                     // on launch.stream
+//   ... OR message.index, SUM message.payload over the workers, on the same stream ...
+//   cuda::decode(plan, message, x, {}, launch);
+//   ... copy *launch.status to the host when the step is over, and cuda::check(plan, status) ...
+//
+// A verb puts work on a stream and returns. It allocates nothing, waits for nothing and can be captured into a CUDA
+// graph. Wrong arguments throw peel::Error at once; what only the data can tell (overflow, loss, damage) is told in the
+// status. Messages are the same bits as those of the other backends wherever cells are integers, and either decodes
+// the other's. All pointers are device memory of the current device, which must be that of the stream; several streams
+// and devices may work at once, each with memory of its own.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "peel/codec.h"
+#include "peel/gradient.h"
+#include "peel/grain.h"
+#include "peel/plan.h"
+
+namespace peel::cuda {
+
+// What a verb has to report, in device memory. A verb writes all of it, whatever was there.
+struct Status {
+  std::uint64_t items = 0;        // encode, encode_index: own ones; encode_values, decode: those of the index
+  std::uint64_t recovered = 0;    // decode
+  std::uint64_t lost = 0;         // decode: items that did not peel
+  std::uint64_t index_words = 0;  // encode, encode_index: the length of the index, of interest for a list
+  std::uint32_t rounds = 0;       // decode: of peeling, in the slowest block
+  std::uint32_t flags = 0;
+};
+
+inline constexpr std::uint32_t kOverflow = 1;    // on some worker a value did not fit the scale
+inline constexpr std::uint32_t kNotFinite = 2;   // encode: NaN or infinity where fixed cells cannot hold it
+inline constexpr std::uint32_t kCorrupt = 4;     // index and payload do not belong together, or are damaged
+inline constexpr std::uint32_t kNoRoom = 8;      // there were more items than the caller had made room for
+inline constexpr std::uint32_t kLacksItems = 16; // encode_values: the combined index lacks an item of this worker
+inline constexpr std::uint32_t kBadItems = 32;   // sparse view: item numbers do not increase, or are past the end
+
+// Throws what the other backends would have thrown. Loss is no error.
+void check(const Plan& plan, const Status& status);
+
+// Memory that a message and the verbs take when the union has at most `items` items. Without a number: for as many as
+// the plan's payload was made for.
+struct Room {
+  std::uint64_t items = 0;
+  std::uint64_t index_words = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t support_words = 0;
+  std::size_t workspace_bytes = 0;  // enough for every verb
+};
+Room room_for(const Plan& plan);
+Room room_for(const Plan& plan, std::uint64_t items);
+
+// A message. Lengths are the room there is; for a list that is decoded, index_words is its exact length or more.
+// Both arrays are aligned to 16 bytes.
+struct Message {
+  std::uint64_t* index = nullptr;
+  std::uint64_t index_words = 0;
+  std::byte* payload = nullptr;
+  std::uint64_t payload_bytes = 0;
+};
+
+// The sparse view on the device. Items increase; `count` of them, `grain` values each.
+struct ConstSparse {
+  const std::uint64_t* items = nullptr;
+  std::uint64_t count = 0;
+  const void* values = nullptr;
+  ElementType type = ElementType::float32;
+};
+struct Sparse {
+  std::uint64_t* items = nullptr;
+  void* values = nullptr;
+  std::uint64_t room = 0;  // in items
+  ElementType type = ElementType::float32;
+};
+
+// Where a verb works, and with what. The workspace is aligned to 256 bytes, as cudaMalloc gives it.
+struct Launch {
+  cudaStream_t stream = nullptr;
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  Status* status = nullptr;
+};
+
+// One worker's whole message. For `packed` this is the message of its own support.
+void encode(const Plan& plan, ConstDense x, const Message& message, const Launch& launch);
+void encode(const Plan& plan, const ConstSparse& x, const Message& message, const Launch& launch);
+
+// Round one of `packed`: message.index, and `support` (Room::support_words words), the own items for round two.
+void encode_index(const Plan& plan, ConstDense x, std::uint64_t* support, const Message& message, const Launch& launch);
+void encode_index(const Plan& plan, const ConstSparse& x, std::uint64_t* support, const Message& message,
+                  const Launch& launch);
+
+// Round two: message.index is the union now; fills the payload. x is as it was in round one. The payload has
+// status.items * grain cells; the rest of its room is zero, so that it may be summed without asking how many.
+void encode_values(const Plan& plan, ConstDense x, const std::uint64_t* support, const Message& message,
+                   const Launch& launch);
+void encode_values(const Plan& plan, const ConstSparse& x, const std::uint64_t* support, const Message& message,
+                   const Launch& launch);
+
+// into += from: OR of the indexes, SUM of the payloads, of messages whose payloads lie alike: sketches, and packed ones
+// over one common index (bitmap or Bloom filter).
+void merge(const Plan& plan, const Message& into, const Message& from, const Launch& launch);
+
+struct DecodeOptions {
+  bool estimate = false;               // write the median estimate of items that do not peel
+  std::uint64_t* lost_items = nullptr; // gets item numbers of lost items, in no order; status.lost says how many
+  std::uint64_t lost_room = 0;         // those past it are counted and not listed
+};
+
+// x becomes the sum; elements of lost items keep their old value. With kOverflow, kCorrupt or kNoRoom in the status x
+// is not to be used.
+void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptions& options, const Launch& launch);
+// status.recovered says how many items x has; lost ones are left out.
+void decode(const Plan& plan, const Message& message, const Sparse& x, const DecodeOptions& options,
+            const Launch& launch);
+
+// best_grain in two steps: counts on the device, and the choice from the counts once they are on the host.
+inline constexpr std::size_t kGrainCounts = 2047;
+void count_grains(ConstDense x, const PlanOptions& options, std::uint64_t* counts, cudaStream_t stream);
+GrainChoice best_grain(std::span<const std::uint64_t> counts, const PlanOptions& options);
+
+}  // namespace peel::cuda
