@@ -18,6 +18,10 @@ project(consumer CXX)
 find_package(peelreduce 0.1 REQUIRED)
 add_executable(consumer main.cpp)
 target_link_libraries(consumer PRIVATE peelreduce::peelreduce)
+if(TARGET peelreduce::cuda)
+  add_executable(gpu_consumer gpu.cpp)
+  target_link_libraries(gpu_consumer PRIVATE peelreduce::cuda)
+endif()
 END
 cat >consumer/main.cpp <<'END'
 #include <peel/peel.h>
@@ -30,6 +34,15 @@ int main() {
   return peel::decode(plan, message, sum).lost != 0 || sum != x;
 }
 END
+# No verb, since there may be no GPU: that it is found, compiled and linked is what is asked.
+cat >consumer/gpu.cpp <<'END'
+#include <peel/cuda.h>
+int main(int count, char**) {
+  const auto plan = peel::Plan::make({.elements = 1000});
+  if (count > 1) peel::cuda::encode(plan, peel::ConstDense(), {}, {});
+  peel::cuda::check(plan, {});
+}
+END
 
 compiler="$(sed -n 's/^CMAKE_CXX_COMPILER:[^=]*=//p' "$BUILD_DIR/CMakeCache.txt")"
 if ! {
@@ -40,6 +53,7 @@ if ! {
   exit 1
 fi
 build/consumer
+if [ -e prefix/include/peel/cuda.h ]; then build/gpu_consumer; fi
 
 # Nothing of the build folder or of the sources may be left in what was installed as text.
 if grep -rIlE -e "$BUILD_DIR" -e "$SOURCE_DIR" prefix; then
