@@ -295,7 +295,8 @@ TEST(CudaRoom, TooLittleForTheItemsIsReported) {
       if (codec == Codec::sketch && index == Index::bitmap) continue;
       const Plan plan =
           Plan::make({.elements = what.elements, .expected_items = items, .codec = codec, .index = index});
-      for (const std::uint64_t room : {items / 4, items / 100}) {
+      for (const std::uint64_t room : {items / 2, items / 100}) {
+        if (index == Index::list && room == items / 2) continue;  // in the worst case fewer items make as long a list
         SCOPED_TRACE(plan.describe() + " room for " + std::to_string(room));
         DeviceCodec device(plan, room, {});
         const cuda::Status status = device.encode(x.view());

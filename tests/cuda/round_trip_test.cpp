@@ -100,6 +100,8 @@ void expect_round_trips_of(const Patterned& what, std::initializer_list<std::uin
   for (const std::uint32_t grain : grains) {
     for (const Codec codec : kCodecs) {
       for (const Index index : kIndexes) {
+        // Long lists take the CPU more time than all the rest.
+        if (index == Index::list && what.elements > 1'000'000 && what.shape == Shape::runs) continue;
         const std::uint32_t phase = what.shape == Shape::rows ? 0 : grain / 3;
         expect_round_trip(x, options_of(what, codec, CellType::automatic, index, 0), grain, phase, grain % 3);
       }
@@ -114,7 +116,13 @@ TEST(CudaRoundTrip, OfEveryDensityAndShape) {
       if (small_scale() && (density == 0.5 || density == 1e-4)) continue;
       for (const Shape shape : {Shape::uniform, Shape::runs, Shape::rows}) {
         const Patterned what{.elements = elements, .density = density, .shape = shape, .seed = 3};
-        small_scale() ? expect_round_trips_of(what, {1}) : expect_round_trips_of(what, {1, 4, 64});
+        if (small_scale()) {
+          expect_round_trips_of(what, {1});
+        } else if (elements > 1'000'000) {
+          expect_round_trips_of(what, {1, 64});
+        } else {
+          expect_round_trips_of(what, {1, 4, 64});
+        }
       }
     }
   }
@@ -124,7 +132,7 @@ TEST(CudaRoundTrip, OfFourMillionElements) {
   if (small_scale()) GTEST_SKIP() << "too many for a sanitizer";
   const std::uint64_t elements = std::uint64_t{1} << 22;
   for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
-    for (const double density : {1e-4, 0.01, 0.1, 0.5, 1.0}) {
+    for (const double density : {0.01, 0.5}) {
       expect_round_trips_of({.type = type, .elements = elements, .density = density, .seed = 4}, {1});
     }
     expect_round_trips_of({.type = type, .elements = elements, .density = 0.035, .shape = Shape::rows}, {64, 1024});
