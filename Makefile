@@ -3,7 +3,7 @@ JOBS ?= $(shell nproc)
 RELEASE := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-gpu check bench format clean always
+.PHONY: help demo test test-python test-gpu check bench bench-gpu format clean always
 
 help:
 	@echo "make demo    build, then all-reduce gradients of four workers over slow links; writes build/demo.html"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-gpu  build, then run the tests that need a GPU; without one, say so"
 	@echo "make check   sanitizers, fuzzers, clang-tidy, format and house rules"
 	@echo "make bench   build, then run the microbenchmarks"
+	@echo "make bench-gpu  build, then measure the codec on a GPU against copying; without one, say so"
 	@echo "make format  rewrite the sources with clang-format"
 	@echo "make clean   remove build/"
 	@echo
@@ -40,6 +41,9 @@ bench: $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE) -j $(JOBS)
 	@set -e; for bench in $(RELEASE)/bench/*_bench; do \
 	  if [ -x "$$bench" ]; then "$$bench"; else echo "no microbenchmarks were built"; fi; done
+
+bench-gpu: $(RELEASE)/build.ninja
+	@JOBS=$(JOBS) scripts/bench-gpu $(RELEASE)
 
 format:
 	@scripts/format --write

@@ -62,6 +62,18 @@ bench 2 --elements 2^16 --density 0.1 --codec sketch --grain 1 --payload-ratio 0
   --estimate
 expect "all(0 < r['mean_relative_error'] <= r['max_relative_error'] for r in reports)"
 
+# A GPU is measured where there is one; elsewhere a sentence says what is missing.
+if "$peel" doctor --json - | python3 -c 'import json, sys; sys.exit(not json.load(sys.stdin)["gpus"])'; then
+  bench 12 --backend cuda --elements 50021 --density 0.02,30% --codec packed,sketch --workers 1,2,3
+  expect "all(r['backend'] == 'cuda' and r['share'] > 0 and r['roofline_s'] > 0 and r['gpu'] for r in reports)"
+  bench 4 --backend cuda --elements 2^16 --density 0.05 --pattern rows:16 --codec packed,sketch --index bitmap,bloom \
+    --cold-l2
+  expect "all(r['cold_l2'] and r['lost'] == 0 for r in reports)"
+  refuse 1 "dense" --backend cuda --view sparse
+else
+  refuse 1 "GPU\\|CUDA" --backend cuda
+fi
+
 # The same seed, the same gradients and messages.
 "$peel" bench codec --elements 20011 --repeat 1 --seed 7 --workers 2 --json a.jsonl || fail "a file for JSON"
 "$peel" bench codec --elements 20011 --repeat 1 --seed 7 --workers 2 --json b.jsonl || fail "a file for JSON"

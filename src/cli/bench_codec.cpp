@@ -39,6 +39,8 @@ struct Words {
   std::string threads = "1";
   bool workers_given = false;
   bool estimate = false;
+  bool cold_l2 = false;
+  bool repeat_given = false;
   double overlap = 0.25;
   unsigned repeat = 3;
   std::uint64_t seed = 1;
@@ -81,11 +83,26 @@ std::optional<Grain> parse_grain(std::string_view text, const std::string& phase
   return grain;
 }
 
+struct BackendChoice {
+  Device device = Device::host;
+  Backend backend = Backend::automatic;
+};
+
+BackendChoice parse_backend(std::string_view text) {
+  if (text == "auto") return {};
+  if (text == "cuda") return {.device = Device::cuda};
+  return {.backend = parse_name(text, {Backend::reference, Backend::cpu}, "--backend (or auto, or cuda)")};
+}
+
+// A GPU's times are short and its repeats cost nothing.
+constexpr unsigned kGpuRepeats = 11;
+
 // What is measured of each set of gradients.
 std::vector<MeasureOptions> parse_measures(const Words& words) {
   std::vector<MeasureOptions> all(1);
   all[0].estimate = words.estimate;
   all[0].repeat = words.repeat;
+  all[0].cold_l2 = words.cold_l2;
   all[0].seed = words.seed;
   // Multiplies the configurations by a list: the last one varies fastest.
   const auto sweep = [&all](const auto& values, auto set) {
@@ -96,10 +113,6 @@ std::vector<MeasureOptions> parse_measures(const Words& words) {
     all.swap(more);
   };
   const auto view = [](std::string_view text) { return parse_name(text, {View::dense, View::sparse}, "--view"); };
-  const auto backend = [](std::string_view text) {
-    if (text == "auto") return Backend::automatic;
-    return parse_name(text, {Backend::reference, Backend::cpu}, "--backend (or auto)");
-  };
   const auto grain = [&](std::string_view text) { return parse_grain(text, words.phase); };
   sweep(parse_list(words.view, view), [](auto& o, View v) { o.view = v; });
   sweep(parse_list(words.grain, grain), [](auto& o, std::optional<Grain> v) { o.grain = v; });
@@ -107,7 +120,11 @@ std::vector<MeasureOptions> parse_measures(const Words& words) {
   sweep(parse_list(words.cells, parse_cells), [](auto& o, CellType v) { o.cells = v; });
   sweep(parse_list(words.index, parse_index), [](auto& o, Index v) { o.index = v; });
   sweep(parse_list(words.payload_ratio, parse_payload_ratio), [](auto& o, double v) { o.payload_ratio = v; });
-  sweep(parse_list(words.backend, backend), [](auto& o, Backend v) { o.backend = v; });
+  sweep(parse_list(words.backend, parse_backend), [&words](auto& o, const BackendChoice& v) {
+    o.device = v.device;
+    o.backend = v.backend;
+    if (v.device == Device::cuda && !words.repeat_given) o.repeat = kGpuRepeats;
+  });
   sweep(parse_list(words.threads, parse_threads), [](auto& o, unsigned v) { o.threads = v; });
   return all;
 }
@@ -193,9 +210,11 @@ void add_codec_options(CLI::App& app, Words& words) {
       "--payload-ratio", words.payload_ratio,
       "Fix a sketch's payload to this share of the dense size instead of sizing it: auto, or 0.02 and so on");
   app.add_flag("--estimate", words.estimate, "Estimate what does not peel, and report the error");
-  app.add_option("--backend", words.backend, "auto, reference or cpu");
+  app.add_option("--backend", words.backend, "auto, reference, cpu, or cuda: the GPU, where the array lies already");
+  app.add_flag("--cold-l2", words.cold_l2, "With cuda: flush the GPU's cache before every encode, decode and copy");
   app.add_option("--threads", words.threads, "Threads of each step, and of the copy it is compared with; 0: all cores");
-  app.add_option("--repeat", words.repeat, "Times are medians of this many, after one that is not counted")
+  app.add_option("--repeat", words.repeat,
+                 "Times are medians of this many (11 with cuda), after some that are not counted")
       ->check(CLI::Range(1, 1000));
   app.add_option("--json", words.json, "Write one JSON object per line to this file, or to - (standard output)");
 }
@@ -210,6 +229,7 @@ void add_bench_codec(CLI::App& bench) {
   add_codec_options(*codec, *words);
   codec->callback([codec, words] {
     words->workers_given = codec->count("--workers") != 0;
+    words->repeat_given = codec->count("--repeat") != 0;
     run(*words);
   });
 }

@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/gpus.h"
 #include "cli/json.h"
+#include "cli/numbers.h"
 #include "cli/transports.h"
 #include "peel/codec.h"
 
@@ -15,7 +17,7 @@ namespace peel::cli {
 namespace {
 
 struct Check {
-  Backend backend = Backend::reference;
+  std::string backend;  // one of the library's, or cuda
   Codec codec = Codec::packed;
   std::string problem;  // empty: passed
 };
@@ -52,18 +54,27 @@ std::string problem_of(Backend backend, Codec codec) {
   return "";
 }
 
-Check run_check(Backend backend, Codec codec) {
+std::string problem_on_gpu(Codec codec) {
+  const std::vector<float> a = gradient(0);
+  return gpu_problem(plan_for(codec, a.size()), a, gradient(1));
+}
+
+template <typename FindProblem>
+Check run_check(std::string_view backend, Codec codec, FindProblem find_problem) {
+  Check check{std::string(backend), codec, {}};
   try {
-    return {backend, codec, problem_of(backend, codec)};
+    check.problem = find_problem();
   } catch (const std::exception& error) {
-    return {backend, codec, error.what()};
+    check.problem = error.what();
   }
+  return check;
 }
 
 struct Diagnosis {
   std::string forced;   // PEEL_BACKEND
   std::string chosen;   // what `auto` means here
   std::string problem;  // why nothing could be chosen
+  std::vector<GpuInfo> gpus;
   std::vector<Check> checks;
   std::string inprocess;  // what is wrong with that transport
 
@@ -83,7 +94,14 @@ Diagnosis diagnose() {
     result.problem = error.what();
   }
   for (const Backend backend : available_backends()) {
-    for (const Codec codec : {Codec::packed, Codec::sketch}) result.checks.push_back(run_check(backend, codec));
+    for (const Codec codec : {Codec::packed, Codec::sketch}) {
+      result.checks.push_back(run_check(name(backend), codec, [&] { return problem_of(backend, codec); }));
+    }
+  }
+  result.gpus = available_gpus();
+  for (const Codec codec : {Codec::packed, Codec::sketch}) {
+    if (result.gpus.empty()) break;
+    result.checks.push_back(run_check("cuda", codec, [&] { return problem_on_gpu(codec); }));
   }
   result.inprocess = inprocess_problem();
   return result;
@@ -104,33 +122,51 @@ std::string transports() {
   return text;
 }
 
+// The library's, and the GPU's, which has verbs of its own.
+std::vector<std::string> backends() {
+  std::vector<std::string> names;
+  for (const Backend backend : available_backends()) names.emplace_back(name(backend));
+  if (built_with_cuda()) names.emplace_back("cuda");
+  return names;
+}
+
+std::string show(const GpuInfo& gpu) {
+  return fmt::format("{}, compute capability {}, {}B, {} MHz, memory {} MHz", gpu.name, gpu.capability,
+                     show_bytes(gpu.memory_bytes), gpu.sm_clock_mhz, gpu.memory_clock_mhz);
+}
+
 void print(const Diagnosis& diagnosis) {
   const auto row = [](std::string_view label, std::string_view text) { fmt::print("{:<12} {}\n", label, text); };
   row("peel", PEEL_VERSION);
   row("compiler", __VERSION__);
   row("libraries", libraries());
-  std::string backends;
-  for (const Backend backend : available_backends())
-    backends += fmt::format("{}{}", backends.empty() ? "" : ", ", name(backend));
-  row("backends", backends);
+  row("backends", fmt::format("{}", fmt::join(backends(), ", ")));
   row("chosen", diagnosis.problem.empty() ? diagnosis.chosen : diagnosis.problem);
   row("PEEL_BACKEND", diagnosis.forced.empty() ? "not set" : diagnosis.forced);
   row("vectors", simd_target().empty() ? "none: the cpu backend is not in this build" : simd_target());
   row("cores", fmt::format("{}", std::thread::hardware_concurrency()));
+  for (const GpuInfo& gpu : diagnosis.gpus) row("GPU", show(gpu));
+  if (diagnosis.gpus.empty()) row("GPU", built_with_cuda() ? "none here" : "none: this build has no CUDA");
   row("transports", transports());
   for (const Check& check : diagnosis.checks) {
     row("self-check",
-        fmt::format("{} {}: {}", name(check.backend), name(check.codec), check.problem.empty() ? "ok" : check.problem));
+        fmt::format("{} {}: {}", check.backend, name(check.codec), check.problem.empty() ? "ok" : check.problem));
   }
   row("self-check", fmt::format("inprocess sum: {}", diagnosis.inprocess.empty() ? "ok" : diagnosis.inprocess));
 }
 
 Json json_of(const Diagnosis& diagnosis) {
-  Json backends = Json::array();
-  for (const Backend backend : available_backends()) backends.push_back(name(backend));
+  Json gpus = Json::array();
+  for (const GpuInfo& gpu : diagnosis.gpus) {
+    gpus.push_back({{"name", gpu.name},
+                    {"capability", gpu.capability},
+                    {"memory_bytes", gpu.memory_bytes},
+                    {"sm_clock_mhz", gpu.sm_clock_mhz},
+                    {"memory_clock_mhz", gpu.memory_clock_mhz}});
+  }
   Json checks = Json::array();
   for (const Check& check : diagnosis.checks) {
-    checks.push_back({{"backend", name(check.backend)},
+    checks.push_back({{"backend", check.backend},
                       {"codec", name(check.codec)},
                       {"ok", check.problem.empty()},
                       {"problem", check.problem}});
@@ -142,11 +178,12 @@ Json json_of(const Diagnosis& diagnosis) {
   }
   return {{"version", PEEL_VERSION},
           {"compiler", __VERSION__},
-          {"backends", backends},
+          {"backends", backends()},
           {"chosen", diagnosis.chosen},
           {"peel_backend", diagnosis.forced},
           {"vectors", simd_target()},
           {"cores", std::thread::hardware_concurrency()},
+          {"gpus", gpus},
           {"transports", transport_list},
           {"checks", checks},
           {"healthy", diagnosis.healthy()}};

@@ -14,6 +14,7 @@
 #include "cli/elements.h"
 #include "cli/magnitude.h"
 #include "cli/npy.h"
+#include "cli/parallel.h"
 #include "cli/random.h"
 
 namespace peel::cli {
@@ -135,6 +136,10 @@ class DrawnGradients final : public GradientSource {
 
   void add(std::uint32_t worker, std::uint64_t begin, std::span<double> out, Cursor& cursor) const override {
     const std::uint64_t end = begin + out.size();
+    if (!cursor.placed) {
+      const auto after = std::upper_bound(union_.starts.begin(), union_.starts.end(), begin);
+      cursor = {static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, after - union_.starts.begin() - 1)), true};
+    }
     while (cursor.stretch < union_.starts.size() && end_of(cursor.stretch) <= begin) ++cursor.stretch;
     for (std::size_t i = cursor.stretch; i < union_.starts.size() && union_.starts[i] < end; ++i) {
       if (!has(worker, i)) continue;
@@ -334,14 +339,16 @@ std::vector<std::uint64_t> Gradients::items(std::optional<std::uint32_t> worker,
   return items;
 }
 
-void Gradients::fill_dense(std::uint32_t worker, Dense out) const {
-  double chunk[kChunk];
-  Cursor cursor;
-  for (std::uint64_t begin = 0; begin < elements(); begin += kChunk) {
-    const std::span<double> some(chunk, std::min(kChunk, elements() - begin));
-    read(worker, begin, some, cursor);
-    write_elements(out, begin, some);
-  }
+void Gradients::fill_dense(std::uint32_t worker, Dense out, unsigned threads) const {
+  for_parts(elements(), kChunk, threads, [&](std::uint64_t begin, std::uint64_t end) {
+    double chunk[kChunk];
+    Cursor cursor;
+    for (; begin < end; begin += kChunk) {
+      const std::span<double> some(chunk, std::min(kChunk, end - begin));
+      read(worker, begin, some, cursor);
+      write_elements(out, begin, some);
+    }
+  });
 }
 
 void Gradients::fill_sparse(std::uint32_t worker, Grain grain, std::span<const std::uint64_t> items,

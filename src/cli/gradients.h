@@ -76,6 +76,7 @@ struct GradientOptions {
 // Where a reader stands, so that reading on does not search again.
 struct Cursor {
   std::size_t stretch = 0;
+  bool placed = false;  // the first read searches: it may begin anywhere
 };
 
 class GradientSource;
@@ -111,7 +112,7 @@ class Gradients {
   [[nodiscard]] std::vector<std::uint64_t> items(std::optional<std::uint32_t> worker, Grain grain) const;
 
   // One worker's gradient, dense: all elements of `out`, which has them all.
-  void fill_dense(std::uint32_t worker, Dense out) const;
+  void fill_dense(std::uint32_t worker, Dense out, unsigned threads = 1) const;
   // Sparse: `items` is what items(worker, grain) returned; `values` gets a grain of values for each.
   void fill_sparse(std::uint32_t worker, Grain grain, std::span<const std::uint64_t> items,
                    Buffer<std::byte>& values) const;

@@ -8,6 +8,9 @@
 
 #include "cli/commands.h"
 #include "cli/elements.h"
+#include "cli/measure_gpu.h"
+#include "cli/measured_plan.h"
+#include "cli/samples.h"
 #include "peel/grain.h"
 #include "peel/message.h"
 
@@ -20,20 +23,6 @@ double seconds(Work work) {
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
-
-class Samples {
- public:
-  void add(double sample) { samples_.push_back(sample); }
-  [[nodiscard]] double median() {
-    if (samples_.empty()) return 0;
-    const auto middle = samples_.begin() + static_cast<std::ptrdiff_t>(samples_.size() / 2);
-    std::nth_element(samples_.begin(), middle, samples_.end());
-    return *middle;
-  }
-
- private:
-  std::vector<double> samples_;
-};
 
 // The same threads as the codecs': a second pool would compete with the first, which spins for a while after its work.
 void copy(std::byte* to, const std::byte* from, std::size_t bytes, [[maybe_unused]] unsigned threads) {
@@ -132,31 +121,6 @@ class SparseArrays {
   Buffer<std::byte> copy_;
   Sparse sum_;
 };
-
-bool is_fixed(CellType cells) { return cells == CellType::fixed32 || cells == CellType::fixed64; }
-
-PlanOptions plan_options(const Gradients& gradients, const MeasureOptions& options) {
-  PlanOptions plan{.elements = gradients.elements(), .type = gradients.type(), .workers = gradients.workers()};
-  plan.codec = options.codec;
-  plan.cells = options.cells;
-  plan.index = options.index;
-  plan.allow_bloom = options.view == View::dense;  // reading a filter out costs a pass over all items
-  plan.allow_list = options.index == Index::list;
-  plan.seed = options.seed;
-  if (options.payload_ratio > 0) {
-    const double bytes = options.payload_ratio * static_cast<double>(gradients.dense_bytes());
-    plan.payload_bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes));
-  }
-  return plan;
-}
-
-// The plan says which cells `automatic` are; only then is there a scale to fit.
-Plan make_plan(const Gradients& gradients, PlanOptions options) {
-  const Plan unscaled = Plan::make(options);
-  if (!is_fixed(unscaled.cells()) || is_integer(unscaled.type())) return unscaled;
-  options.scale = fit_scale(gradients.largest(), unscaled.cells(), options.workers);
-  return Plan::make(options);
-}
 
 // All workers, one after another, in the memory of one.
 template <typename Arrays>
@@ -291,7 +255,7 @@ class Bench {
 template <typename Arrays>
 Measurement measure_in(const Gradients& gradients, const MeasureOptions& options) {
   Arrays arrays(gradients);
-  PlanOptions wanted = plan_options(gradients, options);
+  const PlanOptions wanted = plan_options(gradients, options);
   double grain_s = 0;
   Grain grain;
   if (options.grain) {
@@ -301,10 +265,8 @@ Measurement measure_in(const Gradients& gradients, const MeasureOptions& options
     grain = {choice.grain, choice.phase};
     grain_s = choice.seconds;
   }
-  wanted.grain = grain.size;
-  wanted.phase = grain.phase;
-  wanted.expected_items = gradients.count_items(grain);
-  Measurement result{.plan = make_plan(gradients, wanted), .options = options, .items = wanted.expected_items};
+  const Plan plan = make_plan(gradients, wanted, grain);
+  Measurement result{.plan = plan, .options = options, .items = plan.expected_items()};
   result.grain_s = grain_s;
   result.options.backend = resolve(options.backend);
   Bench<Arrays>(gradients, options, arrays, result.plan).run(result);
@@ -314,6 +276,9 @@ Measurement measure_in(const Gradients& gradients, const MeasureOptions& options
 }  // namespace
 
 std::string_view name(View view) noexcept { return view == View::dense ? "dense" : "sparse"; }
+std::string_view name(const MeasureOptions& options) noexcept {
+  return options.device == Device::cuda ? "cuda" : name(options.backend);
+}
 
 std::uint64_t lower_bound_bytes(const Gradients& gradients) {
   return peel::lower_bound_bytes(gradients.elements(), gradients.nonzeros(),
@@ -326,6 +291,7 @@ Measurement measure(const Gradients& gradients, const MeasureOptions& options) {
         "only a sketch's payload can be fixed in size: packed sends the values of the union, no more and no "
         "fewer; use --codec sketch with --payload-ratio");
   }
+  if (options.device == Device::cuda) return measure_on_gpu(gradients, options);
   if (options.view == View::sparse) return measure_in<SparseArrays>(gradients, options);
   return measure_in<DenseArrays>(gradients, options);
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "cli/gradients.h"
 #include "cli/verify.h"
@@ -15,6 +17,9 @@ namespace peel::cli {
 enum class View : std::uint8_t { dense, sparse };
 std::string_view name(View) noexcept;
 
+// Where the codec runs: on the processor, with one of the library's backends, or on a GPU.
+enum class Device : std::uint8_t { host, cuda };
+
 struct MeasureOptions {
   Codec codec = Codec::packed;
   CellType cells = CellType::automatic;
@@ -23,13 +28,25 @@ struct MeasureOptions {
   std::optional<Grain> grain = {};  // none: the best for the union's support
   double payload_ratio = 0;         // of a sketch's payload to the dense size; 0: as large as it needs to be
   bool estimate = false;            // what does not peel
-  Backend backend = Backend::automatic;
-  unsigned threads = 1;
+  Device device = Device::host;
+  Backend backend = Backend::automatic;  // of the host
+  bool cold_l2 = false;                  // of the GPU: its cache is flushed before everything that is timed
+  unsigned threads = 1;                  // of the host
   unsigned repeat = 3;
   std::uint64_t seed = 0x5EED;  // of the plan's hashes
 };
 
-// Times are medians of `repeat` after one that is not counted.
+std::string_view name(const MeasureOptions& options) noexcept;  // of the backend, or "cuda"
+
+// The GPU that ran it. Clocks are the highest it may take.
+struct Gpu {
+  std::string name;
+  unsigned sm_clock_mhz = 0;
+  unsigned memory_clock_mhz = 0;
+};
+
+// Times are medians of `repeat` after some that are not counted. A GPU's are its own, from one event on the stream to
+// another, with all work on the stream before the first: a training step launches ahead as well.
 struct Measurement {
   Plan plan;
   MeasureOptions options;         // with the backend that ran
@@ -38,12 +55,13 @@ struct Measurement {
   double encode_s = 0;            // one worker's work, both rounds for packed; mean over the workers
   double merge_s = 0;             // adding one message to another
   double decode_s = 0;            // of the merged message
-  double memcpy_s = 0;            // copying one worker's array (or its items' values) with as many threads
+  double memcpy_s = 0;            // copying one worker's array (or its items' values) there, with as many threads
   std::uint64_t index_bytes = 0;  // of the merged message
   std::uint64_t payload_bytes = 0;
   std::uint64_t worker_bytes = 0;  // one worker's own message; mean over the workers
   Recovery recovery = {};
   Verdict verdict = {};
+  std::optional<Gpu> gpu = {};
 
   [[nodiscard]] std::uint64_t message_bytes() const noexcept { return index_bytes + payload_bytes; }
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kRow =
     "{:<12} {:>11} {:>7} {:<15} {:<6} {:>8} {:>3} {:>3} {:>7} {:>6} {:>6} {:>8} {:>8} "
-    "{:>8} {:>6} {:>6} {:>8} {:>6}\n";
+    "{:>8} {:>6} {:>6} {:>6} {:>8} {:>6}\n";
 
 std::string short_count(std::uint64_t count) {
   return std::has_single_bit(count) ? fmt::format("2^{}", std::countr_zero(count)) : show_count(count);
@@ -29,6 +29,9 @@ std::string show_density(double density) {
 }
 
 std::string show_multiple(double part, double whole) { return whole > 0 ? fmt::format("{:.2f}", part / whole) : "-"; }
+
+// How much of a GPU's time would be left if the codec did nothing but copy; of the host the multiple says as much.
+double share(const Measurement& m) { return m.memcpy_s / (m.encode_s + m.decode_s); }
 
 // null where the question does not arise.
 Json when(bool asked, double value) { return asked ? Json(value) : Json(); }
@@ -55,7 +58,11 @@ Json to_json(const Pattern& pattern, const Gradients& gradients, const Measureme
       {"grain", m.plan.grain()},
       {"phase", m.plan.phase()},
       {"grain_s", when(!options.grain, m.grain_s)},
-      {"backend", name(options.backend)},
+      {"backend", name(options)},
+      {"gpu", m.gpu ? Json(m.gpu->name) : Json()},
+      {"sm_clock_mhz", m.gpu ? Json(m.gpu->sm_clock_mhz) : Json()},
+      {"memory_clock_mhz", m.gpu ? Json(m.gpu->memory_clock_mhz) : Json()},
+      {"cold_l2", m.gpu ? Json(options.cold_l2) : Json()},
       {"threads", options.threads},
       {"workers", gradients.workers()},
       {"repeat", options.repeat},
@@ -64,6 +71,8 @@ Json to_json(const Pattern& pattern, const Gradients& gradients, const Measureme
       {"decode_s", m.decode_s},
       {"merge_s", when(gradients.workers() > 1, m.merge_s)},
       {"memcpy_s", m.memcpy_s},
+      {"roofline_s", when(m.gpu.has_value(), m.memcpy_s)},
+      {"share", when(m.gpu.has_value(), share(m))},
       {"message_bytes", m.message_bytes()},
       {"index_bytes", m.index_bytes},
       {"payload_bytes", m.payload_bytes},
@@ -86,7 +95,8 @@ Json to_json(const Pattern& pattern, const Gradients& gradients, const Measureme
 
 std::string table_heading() {
   return fmt::format(fmt::runtime(kRow), "pattern", "elements", "density", "codec", "index", "grain", "thr", "wrk",
-                     "bytes", "/dense", "/bound", "encode", "decode", "memcpy", "x copy", "rounds", "lost", "wrong");
+                     "bytes", "/dense", "/bound", "encode", "decode", "memcpy", "x copy", "share", "rounds", "lost",
+                     "wrong");
 }
 
 std::string table_row(const Pattern& pattern, const Gradients& gradients, const Measurement& m) {
@@ -95,11 +105,12 @@ std::string table_row(const Pattern& pattern, const Gradients& gradients, const 
       m.plan.phase() == 0 ? fmt::format("{}", m.plan.grain()) : fmt::format("{}+{}", m.plan.grain(), m.plan.phase());
   std::string row = fmt::format(
       fmt::runtime(kRow), short_name(pattern), short_count(gradients.elements()), show_density(gradients.density()),
-      codec, name(m.plan.index()), grain, m.options.threads, gradients.workers(), show_bytes(m.message_bytes()),
-      show_ratio(m.message_bytes(), gradients.dense_bytes()),
+      codec, name(m.plan.index()), grain, m.gpu ? "gpu" : fmt::format("{}", m.options.threads), gradients.workers(),
+      show_bytes(m.message_bytes()), show_ratio(m.message_bytes(), gradients.dense_bytes()),
       show_multiple(static_cast<double>(m.message_bytes()), static_cast<double>(lower_bound_bytes(gradients))),
       show_seconds(m.encode_s), show_seconds(m.decode_s), show_seconds(m.memcpy_s),
-      show_multiple(m.encode_s + m.decode_s, m.memcpy_s), m.recovery.rounds, m.recovery.lost, m.verdict.wrong);
+      show_multiple(m.encode_s + m.decode_s, m.memcpy_s), m.gpu ? show_percent(share(m)) : "-", m.recovery.rounds,
+      m.recovery.lost, m.verdict.wrong);
   if (m.options.estimate && m.recovery.lost != 0) {
     row += fmt::format("{:13}estimated: relative error {:.3g} on average, {:.3g} at most\n", "",
                        m.verdict.mean_relative_error, m.verdict.max_relative_error);

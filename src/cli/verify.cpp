@@ -5,12 +5,14 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/elements.h"
+#include "cli/parallel.h"
 
 namespace peel::cli {
 namespace {
@@ -130,6 +132,15 @@ class Judge {
     ++relative_count_;
   }
 
+  // What another judge, of other elements, has found.
+  void join(const Judge& other) {
+    verdict_.wrong += other.verdict_.wrong;
+    verdict_.max_error = std::max(verdict_.max_error, other.verdict_.max_error);
+    verdict_.max_relative_error = std::max(verdict_.max_relative_error, other.verdict_.max_relative_error);
+    relative_errors_ += other.relative_errors_;
+    relative_count_ += other.relative_count_;
+  }
+
   [[nodiscard]] Verdict verdict() const {
     Verdict verdict = verdict_;
     if (relative_count_ != 0) verdict.mean_relative_error = relative_errors_ / static_cast<double>(relative_count_);
@@ -153,16 +164,19 @@ struct Scope {
   const Recovery* recovery = nullptr;
   const KnownSum* known = nullptr;
   bool estimated = false;
+  unsigned threads = 1;
 };
 
-Verdict verify_dense(const Gradients& gradients, ConstDense sum, const Scope& scope, Judge judge) {
+// Elements [first, end).
+void judge_dense(const Gradients& gradients, ConstDense sum, const Scope& scope, std::uint64_t first, std::uint64_t end,
+                 Judge& judge) {
   LostItems lost(scope.recovery);
   std::vector<double> got(kChunk);
   std::vector<double> known(kChunk);
   std::vector<double> magnitudes(kChunk, 0.0);
   Cursor cursor;
-  for (std::uint64_t begin = 0; begin < gradients.elements(); begin += kChunk) {
-    const auto count = static_cast<std::size_t>(std::min(kChunk, gradients.elements() - begin));
+  for (std::uint64_t begin = first; begin < end; begin += kChunk) {
+    const auto count = static_cast<std::size_t>(std::min(kChunk, end - begin));
     if (scope.known != nullptr && scope.known->equals(sum, begin, count)) continue;
     read_elements(sum, begin, std::span(got).first(count));
     gradients.read_sum(begin, std::span(known).first(count),
@@ -175,6 +189,17 @@ Verdict verify_dense(const Gradients& gradients, ConstDense sum, const Scope& sc
       }
     }
   }
+}
+
+Verdict verify_dense(const Gradients& gradients, ConstDense sum, const Scope& scope, Judge judge) {
+  std::mutex mutex;
+  const Judge fresh = judge;
+  for_parts(gradients.elements(), kChunk, scope.threads, [&](std::uint64_t begin, std::uint64_t end) {
+    Judge mine = fresh;
+    judge_dense(gradients, sum, scope, begin, end, mine);
+    const std::lock_guard lock(mutex);
+    judge.join(mine);
+  });
   return judge.verdict();
 }
 
@@ -227,7 +252,8 @@ Verdict verify_sparse(const Gradients& gradients, const Sparse& sum, const Scope
 }  // namespace
 
 Verdict verify(const Gradients& gradients, ConstDense sum, const Decoded& decoded) {
-  return verify_dense(gradients, sum, {grain_of(decoded.plan), decoded.recovery, nullptr, decoded.estimated},
+  return verify_dense(gradients, sum,
+                      {grain_of(decoded.plan), decoded.recovery, nullptr, decoded.estimated, decoded.threads},
                       Judge(gradients, decoded));
 }
 Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& decoded) {

@@ -39,6 +39,7 @@ struct Decoded {
   const Plan* plan = nullptr;          // empty: a dense sum in the element type
   const Recovery* recovery = nullptr;  // with the list of lost items
   bool estimated = false;
+  unsigned threads = 1;  // that verify a dense array
 };
 
 // What an all-reduce left.
