@@ -31,8 +31,10 @@ class DeviceBuffer {
   }
   ~DeviceBuffer() { cudaFree(memory_); }
 
+  // Complete when it returns: streams that do not wait for the default one may use it.
   void upload(const void* from, std::size_t bytes) {
     check_cuda(cudaMemcpy(memory_, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+    check_cuda(cudaStreamSynchronize(nullptr), "copying to the GPU");
   }
   void download(void* to, std::size_t bytes) const {
     check_cuda(cudaMemcpy(to, memory_, bytes, cudaMemcpyDeviceToHost), "copying from the GPU");

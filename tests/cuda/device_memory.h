@@ -62,9 +62,11 @@ class DeviceBytes {
     require(cudaMemset(data() + bytes, kFenceByte, kFence), "cudaMemset");
   }
 
+  // Complete when it returns: a copy from pageable memory may go on after cudaMemcpy, and other streams do not wait.
   void upload(const void* from, std::size_t bytes) {
     if (bytes > bytes_) throw std::logic_error(std::string(name_) + " is too small for the test's own data");
     if (bytes != 0) require(cudaMemcpy(data(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
   void download(void* to, std::size_t bytes, std::size_t begin = 0) const {
     if (begin + bytes > bytes_) throw std::logic_error(std::string(name_) + " is shorter than what is asked of it");
