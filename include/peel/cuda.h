@@ -31,20 +31,21 @@ namespace peel::cuda {
 
 // What a verb has to report, in device memory. A verb writes all of it, whatever was there.
 struct Status {
-  std::uint64_t items = 0;        // encode, encode_index: own ones; encode_values, decode: those of the index
+  // encode_index, encode of a sketch: own ones; else those of the index, false positives of a Bloom filter included
+  std::uint64_t items = 0;
   std::uint64_t recovered = 0;    // decode
   std::uint64_t lost = 0;         // decode: items that did not peel
-  std::uint64_t index_words = 0;  // encode, encode_index: the length of the index, of interest for a list
+  std::uint64_t index_words = 0;  // encode, encode_index: the length of the index
   std::uint32_t rounds = 0;       // decode: of peeling, in the slowest block
   std::uint32_t flags = 0;
 };
 
-inline constexpr std::uint32_t kOverflow = 1;    // on some worker a value did not fit the scale
-inline constexpr std::uint32_t kNotFinite = 2;   // encode: NaN or infinity where fixed cells cannot hold it
-inline constexpr std::uint32_t kCorrupt = 4;     // index and payload do not belong together, or are damaged
-inline constexpr std::uint32_t kNoRoom = 8;      // there were more items than the caller had made room for
-inline constexpr std::uint32_t kLacksItems = 16; // encode_values: the combined index lacks an item of this worker
-inline constexpr std::uint32_t kBadItems = 32;   // sparse view: item numbers do not increase, or are past the end
+inline constexpr std::uint32_t kOverflow = 1;     // on some worker a value did not fit the scale
+inline constexpr std::uint32_t kNotFinite = 2;    // encode: NaN or infinity where fixed cells cannot hold it
+inline constexpr std::uint32_t kCorrupt = 4;      // index and payload do not belong together, or are damaged
+inline constexpr std::uint32_t kNoRoom = 8;       // there were more items than the caller had made room for
+inline constexpr std::uint32_t kLacksItems = 16;  // encode_values: the combined index lacks an item of this worker
+inline constexpr std::uint32_t kBadItems = 32;    // sparse view: item numbers do not increase, or are past the end
 
 // Throws what the other backends would have thrown. Loss is no error.
 void check(const Plan& plan, const Status& status);
@@ -84,12 +85,15 @@ struct Sparse {
   ElementType type = ElementType::float32;
 };
 
+inline constexpr std::uint64_t kPlannedItems = ~std::uint64_t{0};  // as many as room_for(plan) makes room for
+
 // Where a verb works, and with what. The workspace is aligned to 256 bytes, as cudaMalloc gives it.
 struct Launch {
   cudaStream_t stream = nullptr;
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   Status* status = nullptr;
+  std::uint64_t items = kPlannedItems;  // Room::items, where room_for() was asked for a number of items
 };
 
 // One worker's whole message. For `packed` this is the message of its own support.
@@ -113,15 +117,15 @@ void encode_values(const Plan& plan, const ConstSparse& x, const std::uint64_t* 
 void merge(const Plan& plan, const Message& into, const Message& from, const Launch& launch);
 
 struct DecodeOptions {
-  bool estimate = false;               // write the median estimate of items that do not peel
-  std::uint64_t* lost_items = nullptr; // gets item numbers of lost items, in no order; status.lost says how many
-  std::uint64_t lost_room = 0;         // those past it are counted and not listed
+  bool estimate = false;                // write the median estimate of items that do not peel
+  std::uint64_t* lost_items = nullptr;  // gets item numbers of lost items, in no order; status.lost says how many
+  std::uint64_t lost_room = 0;          // those past it are counted and not listed
 };
 
 // x becomes the sum; elements of lost items keep their old value. With kOverflow, kCorrupt or kNoRoom in the status x
 // is not to be used.
 void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptions& options, const Launch& launch);
-// status.recovered says how many items x has; lost ones are left out.
+// x has status.recovered items; lost ones are left out, unless they are estimated.
 void decode(const Plan& plan, const Message& message, const Sparse& x, const DecodeOptions& options,
             const Launch& launch);
 

@@ -15,21 +15,20 @@
 #include <cstring>
 #include <vector>
 
+#include "codec/grain_windows.h"
 #include "codec/values.h"
 #include "peel/error.h"
 #include "plan/integer_math.h"
-#include "plan/mapping.h"
 
 namespace peel {
 
 namespace {
 
 constexpr std::uint64_t kGrains = 11;  // 1, 2 ... 1024
-constexpr std::uint64_t kLead = 1024;  // positions before the array, so that a partial first grain has a start
-constexpr std::uint64_t kWindow = 16384;
+constexpr std::uint64_t kLead = detail::kGrainLead;
+constexpr std::uint64_t kWindow = detail::kGrainWindow;
 constexpr std::uint64_t kWindowWords = kWindow / 64;
 constexpr std::uint64_t kWords = (kWindow + 1024) / 64;
-constexpr std::uint64_t kMaxWindows = 1024;
 
 using Window = std::array<std::uint64_t, kWords>;
 
@@ -62,7 +61,7 @@ class Counts {
     }
   }
 
-  [[nodiscard]] std::uint64_t at(std::uint64_t grain, std::uint64_t phase) const { return counts_[grain - 1 + phase]; }
+  [[nodiscard]] std::span<const std::uint64_t> all() const { return counts_; }
 
  private:
   void count(const Window& bits, std::uint64_t grain) {
@@ -87,7 +86,7 @@ class Counts {
     }
   }
 
-  std::array<std::uint64_t, 2047> counts_ = {};  // grain g, phase p at g - 1 + p
+  std::array<std::uint64_t, detail::kGrainCountsInAll> counts_ = {};
 };
 
 // Position i of the windows is element i - kLead.
@@ -122,20 +121,37 @@ void load_window(ConstDense x, const detail::ZeroTest& zero, std::uint64_t start
   });
 }
 
-GrainChoice choose(const Counts& counts, std::uint64_t seen, std::uint64_t windows, const PlanOptions& options) {
+template <typename Load>
+GrainChoice sample(const PlanOptions& options, Load&& load) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::uint64_t windows = detail::windows_of(options.elements);
+  const std::uint64_t take = detail::windows_taken(windows);
+  Counts counts;
+  Window bits;
+  for (std::uint64_t i = 0; i < take; ++i) {
+    load(detail::window_start(i, windows, take), bits);
+    if (std::any_of(bits.begin(), bits.end(), [](std::uint64_t word) { return word != 0; })) counts.add(bits);
+  }
+  GrainChoice choice = detail::choose_grain(counts.all(), take, windows, options);
+  choice.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return choice;
+}
+
+}  // namespace
+
+GrainChoice detail::choose_grain(std::span<const std::uint64_t> counts, std::uint64_t taken, std::uint64_t windows,
+                                 const PlanOptions& options) {
   GrainChoice best;
-  best.sampled = seen < windows;
+  best.sampled = taken < windows;
   best.message_bytes = ~std::uint64_t{0};
   for (std::uint32_t grain = 1; grain <= 1024; grain *= 2) {
-    std::uint32_t phase = 0;
-    for (std::uint32_t p = 1; p < grain; ++p) {
-      if (counts.at(grain, p) < counts.at(grain, phase)) phase = p;
-    }
+    const std::uint64_t* of_phase = counts.data() + grain - 1;
+    const auto phase = static_cast<std::uint32_t>(std::min_element(of_phase, of_phase + grain) - of_phase);
     PlanOptions candidate = options;
     candidate.grain = grain;
     candidate.phase = phase;
-    candidate.expected_items = static_cast<std::uint64_t>(static_cast<detail::Wide>(counts.at(grain, phase)) * windows /
-                                                          std::max<std::uint64_t>(seen, 1));
+    candidate.expected_items =
+        static_cast<std::uint64_t>(static_cast<Wide>(of_phase[phase]) * windows / std::max<std::uint64_t>(taken, 1));
     const Plan plan = Plan::make(candidate);
     if (plan.message_bytes() <= best.message_bytes) {  // of equal sizes the larger grain: less work
       best.message_bytes = plan.message_bytes();
@@ -146,28 +162,6 @@ GrainChoice choose(const Counts& counts, std::uint64_t seen, std::uint64_t windo
   }
   return best;
 }
-
-template <typename Load>
-GrainChoice sample(const PlanOptions& options, Load&& load) {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::uint64_t windows = detail::divide_up(options.elements + kLead, kWindow);
-  const std::uint64_t take = std::min(windows, kMaxWindows);
-  Counts counts;
-  Window bits;
-  for (std::uint64_t i = 0; i < take; ++i) {
-    // Stratum i of `take` equal ones, and a window at random within it.
-    const std::uint64_t from = static_cast<std::uint64_t>(static_cast<detail::Wide>(windows) * i / take);
-    const std::uint64_t to = static_cast<std::uint64_t>(static_cast<detail::Wide>(windows) * (i + 1) / take);
-    const std::uint64_t window = from + detail::high_product(detail::mix64(i + 1), to - from);
-    load(window * kWindow, bits);
-    if (std::any_of(bits.begin(), bits.end(), [](std::uint64_t word) { return word != 0; })) counts.add(bits);
-  }
-  GrainChoice choice = choose(counts, take, windows, options);
-  choice.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return choice;
-}
-
-}  // namespace
 
 GrainChoice best_grain(ConstDense x, const PlanOptions& options) {
   if (x.size != options.elements || x.type != options.type || (x.data == nullptr && x.size != 0)) {

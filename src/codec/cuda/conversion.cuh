@@ -1,0 +1,116 @@
+// Elements to cells and back, on the device: what values.h does on the host, chosen at run time. All threads of a
+// kernel take the same way, so the choice costs a few instructions and saves 30 copies of every kernel.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "codec/cuda/kernels.h"
+
+namespace peel::cuda::detail {
+
+__device__ inline double widen_bits(std::uint64_t bits, ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+      return __uint_as_float(static_cast<std::uint32_t>(bits));
+    case ElementType::float64:
+      return __longlong_as_double(static_cast<long long>(bits));
+    case ElementType::float16:
+      return __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)));
+    default:
+      return __bfloat162float(__ushort_as_bfloat16(static_cast<std::uint16_t>(bits)));
+  }
+}
+
+__device__ inline std::uint64_t narrow_bits(double value, ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+      return __float_as_uint(__double2float_rn(value));
+    case ElementType::float64:
+      return static_cast<std::uint64_t>(__double_as_longlong(value));
+    case ElementType::float16:
+      return __half_as_ushort(__double2half(value));
+    default:
+      return __bfloat16_as_ushort(__double2bfloat16(value));
+  }
+}
+
+// Sign-extended.
+__device__ inline std::int64_t integer_of(std::uint64_t bits, ElementType type) {
+  switch (type) {
+    case ElementType::int8:
+      return static_cast<std::int8_t>(bits);
+    case ElementType::int16:
+      return static_cast<std::int16_t>(bits);
+    case ElementType::int32:
+      return static_cast<std::int32_t>(bits);
+    default:
+      return static_cast<std::int64_t>(bits);
+  }
+}
+
+__device__ inline bool is_whole(ElementType type) { return type >= ElementType::int8; }
+
+// A cell of 4 or 8 bytes, whatever it holds: fixed32, fixed64 or float32.
+template <typename Cell>
+__device__ inline Cell to_cell(std::uint64_t bits, const Conversion& how);
+
+template <>
+__device__ inline std::uint32_t to_cell<std::uint32_t>(std::uint64_t bits, const Conversion& how) {
+  if (how.single) {  // the product is exact, and F2I rounds ties to even
+    return static_cast<std::uint32_t>(
+        __float2int_rn(__uint_as_float(static_cast<std::uint32_t>(bits)) * static_cast<float>(how.up)));
+  }
+  if (is_whole(how.type)) return static_cast<std::uint32_t>(integer_of(bits, how.type));
+  const double value = widen_bits(bits, how.type);
+  if (how.cells == CellType::float32) return __float_as_uint(__double2float_rn(value));
+  return static_cast<std::uint32_t>(__double2int_rn(value * how.up));
+}
+
+template <>
+__device__ inline std::uint64_t to_cell<std::uint64_t>(std::uint64_t bits, const Conversion& how) {
+  if (is_whole(how.type)) return static_cast<std::uint64_t>(integer_of(bits, how.type));
+  return static_cast<std::uint64_t>(__double2ll_rn(widen_bits(bits, how.type) * how.up));
+}
+
+__device__ inline std::uint64_t from_cell(std::uint32_t cell, const Conversion& how) {
+  if (how.single) {  // rounded once, since the product is exact
+    return __float_as_uint(__int2float_rn(static_cast<int>(cell)) * static_cast<float>(how.down));
+  }
+  if (is_whole(how.type)) return static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(cell)));
+  if (how.cells == CellType::float32) return narrow_bits(__uint_as_float(cell), how.type);
+  return narrow_bits(static_cast<double>(static_cast<std::int32_t>(cell)) * how.down, how.type);
+}
+
+__device__ inline std::uint64_t from_cell(std::uint64_t cell, const Conversion& how) {
+  if (is_whole(how.type)) return cell;
+  return narrow_bits(static_cast<double>(static_cast<long long>(cell)) * how.down, how.type);
+}
+
+// Adds to a cell that other threads add to as well. Integers wrap; for float32 the order decides roundings.
+__device__ inline void add_to_cell(std::uint32_t* to, std::uint32_t cell, const Conversion& how) {
+  if (how.cells == CellType::float32) {
+    atomicAdd(reinterpret_cast<float*>(to), __uint_as_float(cell));
+  } else {
+    atomicAdd(to, cell);
+  }
+}
+__device__ inline void add_to_cell(std::uint64_t* to, std::uint64_t cell, const Conversion&) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(cell));
+}
+
+// The cell, or its negative where bit `bit` of `signs` is set.
+__device__ inline std::uint32_t with_sign(std::uint32_t cell, std::uint32_t signs, unsigned bit, const Conversion& how) {
+  const std::uint32_t negative = signs >> bit & 1;
+  if (how.cells == CellType::float32) return cell ^ negative << 31;
+  const std::uint32_t mask = 0u - negative;
+  return (cell ^ mask) - mask;
+}
+__device__ inline std::uint64_t with_sign(std::uint64_t cell, std::uint32_t signs, unsigned bit, const Conversion&) {
+  const std::uint64_t mask = std::uint64_t{0} - (signs >> bit & 1);
+  return (cell ^ mask) - mask;
+}
+
+}  // namespace peel::cuda::detail

@@ -1,0 +1,95 @@
+// count: the items of a bitmap by tile and by super, and what can be wrong with an index.
+//
+// Grid: a warp for each tile. Bits past the last item, and unknown flags, are damage; an overflow flag of some worker
+// is passed on.
+#include "codec/cuda/tiles.cuh"
+#include "peel/message.h"
+
+namespace peel::cuda::detail {
+
+namespace {
+
+// Items of one tile; all lanes get the sum.
+__device__ std::uint32_t items_in_tile(const Items& items, std::uint32_t grain_log2, std::uint64_t tile) {
+  const unsigned lane = threadIdx.x & 31;
+  const auto* halves = reinterpret_cast<const std::uint32_t*>(items.words);
+  const std::uint32_t bits = kTile >> grain_log2;  // 4,096 to 4
+  const std::uint64_t first = tile * bits;
+  std::uint32_t found = 0;
+#pragma unroll
+  for (unsigned k = 0; k < kChunks; ++k) {
+    const std::uint64_t half = (first >> 5) + k * 32 + lane;
+    if ((k * 32 + lane) * 32 < bits && half < items.count * 2) {
+      std::uint32_t word = halves[half];
+      if (bits < 32) word = word >> (first & 31) & ((1u << bits) - 1);
+      found += __popc(word);
+    }
+  }
+  return __reduce_add_sync(kAll, found);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    count_tiles(Geometry g, Items items, std::uint64_t tiles, const std::uint64_t* flag_word, std::uint64_t room,
+                Status* status, Recovering recovering) {
+  __shared__ Closing closing;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && status != nullptr) {
+    const std::uint64_t past = g.items % 64 == 0 ? 0 : items.words[g.items / 64] >> (g.items % 64);
+    const std::uint64_t flags = flag_word == nullptr ? 0 : *flag_word;
+    const std::uint32_t wrong =
+        (past != 0 || (flags & ~kFlagOverflow) != 0 ? kCorrupt : 0u) | ((flags & kFlagOverflow) != 0 ? kOverflow : 0u);
+    if (wrong != 0) atomicOr(&status->flags, wrong);
+  }
+  const std::uint64_t tile = own_tile();
+  if (tile < tiles) {
+    const std::uint32_t found = items_in_tile(items, g.grain_log2, tile);
+    if ((threadIdx.x & 31) == 0) items.counts.tiles[tile] = found;
+  }
+  close_tiles(items.counts, tiles, closing, [&](std::uint64_t all) {
+    if (status == nullptr) return;
+    status->items = all;
+    if (recovering == Recovering::all) status->recovered = all;
+    if (all > room) atomicOr(&status->flags, kNoRoom);
+  });
+}
+
+__global__ void begin_verb(Status start, Status* status, std::uint64_t* zeroed, std::uint64_t words) {
+  const std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i == 0) *status = start;
+  for (std::uint64_t w = i; w < words; w += std::uint64_t{gridDim.x} * blockDim.x) zeroed[w] = 0;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    clear_rest(std::byte* payload, std::uint64_t bytes, std::uint64_t item_bytes, const Status* status) {
+  const std::uint64_t used = status->items * item_bytes;
+  for (std::uint64_t i = used + std::uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < bytes;
+       i += std::uint64_t{gridDim.x} * kThreads) {
+    payload[i] = std::byte{0};
+  }
+}
+
+}  // namespace
+
+cudaError_t clear_after_items(void* payload, std::uint64_t bytes, std::uint64_t item_bytes, const Status* status,
+                              cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  clear_rest<<<264, kThreads, 0, stream>>>(static_cast<std::byte*>(payload), bytes, item_bytes, status);
+  return cudaGetLastError();
+}
+
+cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, std::uint64_t words,
+                  cudaStream_t stream) {
+  const std::uint64_t blocks = (words + kThreads) / kThreads;  // at least one
+  begin_verb<<<static_cast<unsigned>(blocks < 1024 ? blocks : 1024), kThreads, 0, stream>>>(start, status, zeroed,
+                                                                                            words);
+  return cudaGetLastError();
+}
+
+cudaError_t count(const Geometry& g, const Items& items, const std::uint64_t* flag_word, std::uint64_t room,
+                  Status* status, Recovering recovering, cudaStream_t stream) {
+  const std::uint64_t tiles = tiles_of(g);
+  if (tiles == 0) return cudaSuccess;
+  count_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, items, tiles, flag_word, room, status, recovering);
+  return cudaGetLastError();
+}
+
+}  // namespace peel::cuda::detail

@@ -1,0 +1,137 @@
+// expand: an array out of the items of a bitmap and their values in order. Every element is written once.
+//
+// Grid: a warp for each chunk. A lane writes four elements that follow each other with one store where the array allows
+// it (quads), else one (rows): at one element a lane, instructions and not memory were the limit (0.18 instead of 0.15
+// ms of 2^27 float32 on an H200). A damaged or overflown message is not expanded: x stays as it was.
+#include <type_traits>
+
+#include "codec/cuda/conversion.cuh"
+#include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/tiles.cuh"
+
+namespace peel::cuda::detail {
+
+namespace {
+
+template <typename Bits, typename In>
+__device__ Bits convert(In cell, const Conversion& how) {
+  if constexpr (std::is_same_v<In, Bits>) {
+    if (how.cells == CellType::native) return cell;
+  }
+  if constexpr (sizeof(In) >= 4) {
+    return static_cast<Bits>(from_cell(cell, how));
+  } else {
+    return cell;
+  }
+}
+
+// Four elements as one store, or two where they are 8 bytes each.
+__device__ void store_quad(std::uint8_t* to, const std::uint8_t (&v)[4]) {
+  __stcs(reinterpret_cast<std::uint32_t*>(to), v[0] | v[1] << 8 | v[2] << 16 | std::uint32_t{v[3]} << 24);
+}
+__device__ void store_quad(std::uint16_t* to, const std::uint16_t (&v)[4]) {
+  __stcs(reinterpret_cast<uint2*>(to), make_uint2(v[0] | std::uint32_t{v[1]} << 16, v[2] | std::uint32_t{v[3]} << 16));
+}
+__device__ void store_quad(std::uint32_t* to, const std::uint32_t (&v)[4]) {
+  __stcs(reinterpret_cast<uint4*>(to), make_uint4(v[0], v[1], v[2], v[3]));
+}
+__device__ void store_quad(std::uint64_t* to, const std::uint64_t (&v)[4]) {
+  __stcs(reinterpret_cast<ulonglong2*>(to), make_ulonglong2(v[0], v[1]));
+  __stcs(reinterpret_cast<ulonglong2*>(to) + 1, make_ulonglong2(v[2], v[3]));
+}
+
+// Lane l has positions 4 l to 4 l + 3 of every 128.
+template <typename Bits, typename In>
+__device__ void expand_quads(const ChunkMask& mask, const Conversion& how, const In* values, std::uint32_t left,
+                             Bits* to) {
+  const unsigned lane = threadIdx.x & 31;
+  const unsigned shift = (lane & 7) * 4;
+#pragma unroll
+  for (unsigned i = 0; i < 8; ++i) {
+    const unsigned owner = i * 4 + (lane >> 3);
+    const std::uint32_t word = __shfl_sync(kAll, mask.word, owner);
+    const std::uint32_t before = __shfl_sync(kAll, mask.before, owner) + __popc(word & bits_below(shift));
+    const std::uint32_t four = word >> shift & 15;
+    const In* from = values + before;
+    const std::uint32_t room = left > before ? left - before : 0;
+    Bits out[4] = {};
+    if (four != 0) {
+      std::uint32_t k = 0;
+#pragma unroll
+      for (unsigned e = 0; e < 4; ++e) {
+        if (four >> e & 1) {
+          out[e] = convert<Bits>(k < room ? from[k] : In{0}, how);
+          ++k;
+        }
+      }
+    }
+    store_quad(to + i * 128 + lane * 4, out);
+  }
+}
+
+template <typename Bits, typename In>
+__device__ void expand_rows(const Geometry& g, std::uint64_t first, const ChunkMask& mask, const Conversion& how,
+                            const In* values, std::uint32_t left, Bits* x) {
+  const unsigned lane = threadIdx.x & 31;
+#pragma unroll 4
+  for (unsigned i = 0; i < 32; ++i) {
+    const std::uint32_t row = __shfl_sync(kAll, mask.word, i);
+    const std::uint32_t from = __shfl_sync(kAll, mask.before, i) + __popc(row & bits_below(lane));
+    Bits value = 0;
+    if (row >> lane & 1) value = convert<Bits>(from < left ? values[from] : In{0}, how);
+    const std::uint64_t element = first + i * 32 + lane - g.lead;
+    if (element < g.elements) store_once(x + element, value);
+  }
+}
+
+template <typename Bits, typename In>
+__global__ void __launch_bounds__(kThreads)
+    expand_chunks(Geometry g, std::uint64_t tiles, Conversion how, Items all, const In* __restrict__ in,
+                  std::uint64_t room, Bits* __restrict__ x, const Status* status) {
+  const std::uint64_t chunk = own_tile();  // chunks are what warps count here
+  const std::uint64_t tile = chunk / kChunks;
+  if (tile >= tiles || (status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) return;
+  const unsigned lane = threadIdx.x & 31;
+  const std::uint64_t first = chunk * kChunk;
+  std::uint32_t before = 0;  // in the chunks of the tile before this one
+  for (unsigned c = 0; c < chunk % kChunks; ++c) {
+    before += __popc(mask_word(all, g.grain_log2, (tile << kTileLog2) + c * kChunk + lane * 32));
+  }
+  const ChunkMask mask = load_chunk(all, g.grain_log2, first);
+  const std::uint64_t rank = (rank_of(all.counts, tile) << g.grain_log2) + __reduce_add_sync(kAll, before);
+  const auto left = static_cast<std::uint32_t>(rank >= room ? 0 : room - rank < kChunk ? room - rank : kChunk);
+  const bool inside = first >= g.lead && first - g.lead + kChunk <= g.elements;
+  Bits* to = x + (first - g.lead);
+  if (inside && reinterpret_cast<std::uintptr_t>(to) % (sizeof(Bits) == 8 ? 16 : 4 * sizeof(Bits)) == 0) {
+    expand_quads(mask, how, in + rank, left, to);
+  } else {
+    expand_rows(g, first, mask, how, in + rank, left, x);
+  }
+}
+
+template <typename Bits, typename In>
+void launch(const Geometry& g, const Conversion& how, const Items& all, const void* payload, std::uint64_t room,
+            void* x, Status* status, cudaStream_t stream) {
+  expand_chunks<Bits, In><<<tile_blocks(g) * kChunks, kThreads, 0, stream>>>(
+      g, tiles_of(g), how, all, static_cast<const In*>(payload), room, static_cast<Bits*>(x), status);
+}
+
+}  // namespace
+
+cudaError_t expand(const Geometry& g, const Conversion& how, const Items& all, const void* payload, std::uint64_t room,
+                   void* x, Status* status, cudaStream_t stream) {
+  if (tiles_of(g) == 0) return cudaSuccess;
+  with_bits(g.type, [&](auto b) {
+    using Bits = decltype(b);
+    if (how.cells == CellType::native) {
+      launch<Bits, Bits>(g, how, all, payload, room, x, status, stream);
+    } else if (how.cells == CellType::fixed64) {
+      launch<Bits, std::uint64_t>(g, how, all, payload, room, x, status, stream);
+    } else {
+      launch<Bits, std::uint32_t>(g, how, all, payload, room, x, status, stream);
+    }
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace peel::cuda::detail

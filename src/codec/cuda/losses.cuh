@@ -1,0 +1,23 @@
+// Items that did not peel, noted once each.
+#pragma once
+
+#include "codec/cuda/kernels.h"
+
+namespace peel::cuda::detail {
+
+__device__ inline void note_loss(const Losses& losses, std::uint64_t item, Status* status) {
+  const std::uint64_t number = atomicAdd(reinterpret_cast<unsigned long long*>(&status->lost), 1ull);
+  if (number < losses.room) losses.items[number] = item;
+  if (losses.kept != nullptr) {
+    atomicAnd(reinterpret_cast<unsigned long long*>(losses.kept + item / 64), ~(1ull << (item % 64)));
+  }
+}
+
+// What an element of a lost item was before: x's, or zero where there is no x.
+template <typename Bits>
+__device__ Bits old_value(const Geometry& g, const Bits* x, std::uint64_t item, std::uint32_t lane) {
+  const std::uint64_t element = (item << g.grain_log2) + lane - g.lead;
+  return x != nullptr && element < g.elements ? x[element] : Bits{0};
+}
+
+}  // namespace peel::cuda::detail

@@ -1,0 +1,122 @@
+// mark: which items of an array are not zero.
+//
+// Grid: a warp for each tile, chunk by chunk. It loads the 1,024 positions as 32 coalesced rows of 32, all of them
+// before it looks at the first (streaming loads: nobody reads them again soon); a ballot for each row makes a mask
+// word, which stays with the lane of the row's number. Grains fold the mask words, the lanes of a warp put their bits
+// together, and the words go out. Reading takes 0.132 ms of 2^27 float32 on an H200, where a copy takes 0.260.
+#include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/tiles.cuh"
+
+namespace peel::cuda::detail {
+
+namespace {
+
+constexpr unsigned kRows = kChunk / 32;
+
+// Stores the items of a chunk whose lanes hold a mask word each, and returns how many there are. Items of up to 32
+// positions: a lane has 32 / grain bits, and `grain` lanes make a word.
+__device__ std::uint32_t store_small(std::uint32_t mask, std::uint32_t grain_log2, std::uint64_t first,
+                                     const Items& items) {
+  for (std::uint32_t k = 0; k < grain_log2; ++k) mask = fold_once(mask);
+  const unsigned lane = threadIdx.x & 31;
+  const unsigned lanes = 1u << grain_log2;
+  std::uint32_t word = mask << ((lane & (lanes - 1)) * (32 >> grain_log2));
+  for (unsigned d = 1; d < lanes; d <<= 1) word |= __shfl_xor_sync(kAll, word, d);
+  const std::uint64_t half = (first >> grain_log2 >> 5) + (lane >> grain_log2);
+  const bool stores = (lane & (lanes - 1)) == 0;
+  if (stores && half < items.count * 2) reinterpret_cast<std::uint32_t*>(items.words)[half] = word;
+  return __reduce_add_sync(kAll, stores ? __popc(word) : 0);
+}
+
+// Items of 64 positions and more: a chunk has 16 bits or fewer.
+__device__ std::uint32_t fold_large(std::uint32_t mask, std::uint32_t grain_log2) {
+  std::uint32_t bits = __ballot_sync(kAll, mask != 0);
+  for (std::uint32_t k = 5; k < grain_log2; ++k) bits = fold_once(bits);
+  return bits;
+}
+
+// A tile has 64 to 4 of them, and the tiles of a thread block 512 to 32: whole words, which lane 0 of each warp adds
+// its part to. They are zero before.
+__device__ void store_large(std::uint64_t bits, std::uint32_t grain_log2, std::uint64_t tile, const Items& items) {
+  const std::uint64_t first = tile << kTileLog2 >> grain_log2;
+  if (bits == 0 || first / 64 >= items.count) return;
+  atomicOr(reinterpret_cast<unsigned long long*>(items.words) + first / 64, bits << (first % 64));
+}
+
+template <typename Bits, bool kChecked>
+__global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 3 : 6)
+    mark_tiles(Geometry g, std::uint64_t tiles, Limits limits, const Bits* __restrict__ x, Items items,
+               std::uint64_t* flag_word, Status* status) {
+  __shared__ Closing closing;
+  const std::uint64_t tile = own_tile();  // may be past the last one: all its positions are outside then
+  const unsigned lane = threadIdx.x & 31;
+  const auto magnitude = static_cast<Bits>(limits.mask);
+  const auto zero = static_cast<Bits>(limits.zero);
+  Bits largest = 0;
+  std::uint32_t found = 0;
+  std::uint64_t large = 0;
+#pragma unroll 1
+  for (unsigned c = 0; c < kChunks; ++c) {
+    const std::uint64_t first = (tile << kTileLog2) + c * kChunk;
+    Bits value[kRows];
+    if (first >= g.lead && first - g.lead + kChunk <= g.elements) {
+      const Bits* row = x + (first - g.lead) + lane;
+#pragma unroll
+      for (unsigned i = 0; i < kRows; ++i) value[i] = load_once(row + i * 32);
+    } else {
+#pragma unroll
+      for (unsigned i = 0; i < kRows; ++i) {
+        const std::uint64_t element = first + i * 32 + lane - g.lead;  // wraps before the array
+        value[i] = element < g.elements ? x[element] : Bits{0};
+      }
+    }
+    std::uint32_t mask = 0;
+#pragma unroll
+    for (unsigned i = 0; i < kRows; ++i) {
+      const auto size = static_cast<Bits>(value[i] & magnitude);
+      const std::uint32_t row = __ballot_sync(kAll, size > zero);
+      if (lane == i) mask = row;
+      if (kChecked && size > largest) largest = size;
+    }
+    if (g.grain_log2 <= 5) {
+      found += store_small(mask, g.grain_log2, first, items);
+    } else {
+      large |= std::uint64_t{fold_large(mask, g.grain_log2)} << (c * (kChunk >> g.grain_log2));
+    }
+  }
+  if (g.grain_log2 > 5) {
+    if (lane == 0) store_large(large, g.grain_log2, tile, items);
+    found = __popcll(large);
+  }
+  if (lane == 0 && tile < tiles) items.counts.tiles[tile] = found;
+  if (kChecked && largest > limits.fits) {
+    atomicOr(&status->flags, largest > limits.finite ? kNotFinite | kOverflow : kOverflow);
+    atomicOr(reinterpret_cast<unsigned long long*>(flag_word), kFlagOverflow);
+  }
+  close_tiles(items.counts, tiles, closing, [&](std::uint64_t all) { status->items = all; });
+}
+
+template <typename Bits>
+void launch(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
+            Status* status, cudaStream_t stream) {
+  const std::uint64_t tiles = tiles_of(g);
+  const auto* elements = static_cast<const Bits*>(x);
+  if (limits.checked) {
+    mark_tiles<Bits, true>
+        <<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, limits, elements, items, flag_word, status);
+  } else {
+    mark_tiles<Bits, false>
+        <<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, limits, elements, items, flag_word, status);
+  }
+}
+
+}  // namespace
+
+cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
+                 Status* status, cudaStream_t stream) {
+  if (tiles_of(g) == 0) return cudaSuccess;
+  with_bits(g.type, [&](auto bits) { launch<decltype(bits)>(g, limits, x, items, flag_word, status, stream); });
+  return cudaGetLastError();
+}
+
+}  // namespace peel::cuda::detail
