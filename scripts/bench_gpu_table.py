@@ -3,39 +3,39 @@
 import json
 import sys
 
-# The share of a copy that a naive prototype reached on an H200 with 2^27 float32: its Gbps, by 16,450 of a copy. Keyed by
-# codec and density, for uniform supports over a bitmap in a warm cache.
-TO_BEAT = {
-    ("packed", 0.001): 0.766,
-    ("packed", 0.01): 0.670,
-    ("packed", 0.05): 0.600,
-    ("packed", 0.1): 0.561,
-    ("packed", 0.3): 0.480,
-    ("packed", 0.7): 0.394,
-    ("sketch", 0.001): 0.135,
-    ("sketch", 0.01): 0.452,
-    ("sketch", 0.05): 0.312,
-    ("sketch", 0.1): 0.243,
-    ("sketch", 0.3): 0.153,
-    ("sketch", 0.7): 0.089,
+# The share of a copy that is aimed at on an H200 with 2^27 float32, by codec and density, for uniform supports over a
+# bitmap in a warm cache.
+GOALS = {
+    ("packed", 0.001): 0.75,
+    ("packed", 0.01): 0.75,
+    ("packed", 0.05): 0.65,
+    ("packed", 0.1): 0.60,
+    ("packed", 0.3): 0.50,
+    ("packed", 0.7): 0.40,
+    ("sketch", 0.001): 0.50,
+    ("sketch", 0.01): 0.60,
+    ("sketch", 0.05): 0.45,
+    ("sketch", 0.1): 0.36,
+    ("sketch", 0.3): 0.22,
+    ("sketch", 0.7): 0.13,
 }
 
-HEADING = ("codec", "index", "grain", "density", "encode us", "decode us", "copy us", "Gbps", "share", "to beat", "lost",
+HEADING = ("codec", "index", "grain", "density", "encode us", "decode us", "copy us", "Gbps", "share", "goal", "lost",
            "wrong")
 ROW = "{:<15} {:<7} {:>8} {:>8} {:>10} {:>10} {:>9} {:>7} {:>7} {:>8} {:>6} {:>6}"
 
 
-def to_beat(report):
+def goal_of(report):
     plain = report["pattern"] == "uniform" and report["index"] == "bitmap" and report["grain"] == 1
     if not plain or report["cold_l2"]:
         return None
-    return TO_BEAT.get((report["codec"], round(report["density"], 4)))
+    return GOALS.get((report["codec"], round(report["density"], 4)))
 
 
 def row(report):
     seconds = report["encode_s"] + report["decode_s"]
-    target = to_beat(report)
-    verdict = "-" if target is None else f"{target:.1%}" + ("" if report["share"] >= target else " !")
+    goal = goal_of(report)
+    verdict = "-" if goal is None else f"{goal:.1%}" + ("" if report["share"] >= goal else " !")
     return ROW.format(
         f"{report['codec']} {report['cells']}",
         report["index"],

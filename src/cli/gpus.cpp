@@ -63,7 +63,7 @@ class Worker {
     return {index_.as<std::uint64_t>(), room_.index_words, payload_.data(), payload_.size()};
   }
   [[nodiscard]] cuda::Launch launch() const {
-    return {stream_, workspace_.data(), workspace_.size(), status_.as<cuda::Status>()};
+    return {stream_, workspace_.data(), workspace_.size(), status_.as<cuda::Status>(), room_.items};
   }
   template <typename Verb>
   cuda::Status run(Verb verb) {

@@ -133,11 +133,11 @@ class GpuBench {
   }
 
  private:
-  // Packed workers must know the union before they pack.
+  // Packed workers must know the union before they pack; one alone does.
   [[nodiscard]] bool combines_index() const { return plan_.codec() == Codec::packed && gradients_.workers() > 1; }
 
   [[nodiscard]] cuda::Launch launch() const {
-    return {stream_, workspace_.data(), workspace_.size(), status_.as<cuda::Status>()};
+    return {stream_, workspace_.data(), workspace_.size(), status_.as<cuda::Status>(), room_.items};
   }
 
   // Throws what the data did to the last verb.
@@ -176,18 +176,17 @@ class GpuBench {
   void encode_values() {
     cuda::encode_values(plan_, arrays_.input(), support_.as<std::uint64_t>(), message_.view(), launch());
   }
-  void encode_sketch() { cuda::encode(plan_, arrays_.input(), message_.view(), launch()); }
+  void encode_whole() { cuda::encode(plan_, arrays_.input(), message_.view(), launch()); }
 
   void take_union() {
-    if (!combines_index()) return;  // alone, the own index is the union
     check_cuda(cudaMemcpyAsync(message_.index.data(), union_.data(), union_.size(), cudaMemcpyDeviceToDevice, stream_),
                "cudaMemcpyAsync");
   }
 
   // Without the clock, once for each verb: kernels are loaded, and what is wrong is told.
   void try_encode() {
-    if (plan_.codec() == Codec::sketch) {
-      encode_sketch();
+    if (!combines_index()) {
+      encode_whole();
       index_words_ = checked_status().index_words;
       return;
     }
@@ -198,10 +197,10 @@ class GpuBench {
     (void)checked_status();
   }
 
-  // A worker's part: one round of a sketch, both rounds of packed, of which each is timed for itself, as they are apart
-  // by an all-reduce.
+  // A worker's part: one round of a sketch or of a worker alone, else both rounds of packed, of which each is timed for
+  // itself, as they are apart by an all-reduce.
   double time_encode() {
-    if (plan_.codec() == Codec::sketch) return timer_.time([&] { encode_sketch(); });
+    if (!combines_index()) return timer_.time([&] { encode_whole(); });
     const double index_s = timer_.time([&] { encode_index(); });
     take_union();
     return index_s + timer_.time([&] { encode_values(); });

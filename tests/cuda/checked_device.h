@@ -50,8 +50,10 @@ class CheckedDevice {
     const Sparse list = sparse_of(own);
     const bool exact = plan_.codec() == Codec::sketch && plan_.index() != Index::bloom;
     DeviceCodec device(plan_, exact ? own.items() : items_of(expected), how_, memory_);
-    expect_encoded(device, device.encode(x.view()), expected, own.items(), "dense view");
-    expect_encoded(device, device.encode(ConstSparse(list)), expected, own.items(), "sparse view");
+    const std::uint64_t items =
+        plan_.codec() == Codec::packed ? expected.payload.size() / (plan_.grain() * plan_.cell_bytes()) : own.items();
+    expect_encoded(device, device.encode(x.view()), expected, items, "dense view");
+    expect_encoded(device, device.encode(ConstSparse(list)), expected, items, "sparse view");
     if (plan_.codec() == Codec::packed) {
       two_rounds_alone(device, x.view(), expected, own.items(), "two rounds of the dense view");
       two_rounds_alone(device, ConstSparse(list), expected, own.items(), "two rounds of the sparse view");
@@ -133,7 +135,7 @@ class CheckedDevice {
     expect(got.payload.size() == expected.payload.size(), where + ": the payload has another length");
     const std::uint64_t cells = got.payload.size() / plan_.cell_bytes();
     const std::uint64_t at =
-        first_difference(cell_element(), got.payload.data(), expected.payload.data(), cells, zeros());
+        first_difference(plan_.payload_type(), got.payload.data(), expected.payload.data(), cells, zeros());
     expect(at == cells, where + ": counter " + std::to_string(at) + " of the payload");
   }
 
@@ -164,19 +166,6 @@ class CheckedDevice {
 
  private:
   [[nodiscard]] Zeros zeros() const { return plan_.cells() == CellType::float32 ? Zeros::any_sign : Zeros::exact; }
-
-  [[nodiscard]] ElementType cell_element() const {
-    switch (plan_.cells()) {
-      case CellType::fixed32:
-        return ElementType::int32;
-      case CellType::fixed64:
-        return ElementType::int64;
-      case CellType::float32:
-        return ElementType::float32;
-      default:
-        return plan_.type();
-    }
-  }
 
   void expect(bool agreed, const std::string& otherwise) const {
     if (!agreed) throw Disagreement(otherwise + "\n" + plan_.describe());
@@ -233,7 +222,7 @@ class CheckedDevice {
   }
 
   void add_payload(Message& into, const Message& from) const {
-    detail::with_element(cell_element(), [&](auto t) {
+    detail::with_element(plan_.payload_type(), [&](auto t) {
       using T = decltype(t);
       auto* a = reinterpret_cast<T*>(into.payload.data());
       const auto* b = reinterpret_cast<const T*>(from.payload.data());

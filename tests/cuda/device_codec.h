@@ -39,7 +39,8 @@ class DeviceCodec {
     return {.stream = stream_,
             .workspace = memory_.workspace.data(),
             .workspace_bytes = memory_.workspace.size(),
-            .status = memory_.status.as<cuda::Status>()};
+            .status = memory_.status.as<cuda::Status>(),
+            .items = room_.items};
   }
   [[nodiscard]] cuda::Message message() const { return message_in(memory_.index, memory_.payload); }
   [[nodiscard]] ConstDense put(ConstDense x) {
@@ -120,7 +121,9 @@ class DeviceCodec {
     const cuda::DecodeOptions asked = decode_options(options);
     const cuda::Status status = run([&] { cuda::decode(plan_, message(), target, asked, launch()); });
     take_lost(status, asked, lost);
-    const std::uint64_t count = std::min(room, status.recovered + (options.estimate ? status.lost : 0));
+    // A message that is refused leaves nothing to look at.
+    const std::uint64_t written = status.recovered + (options.estimate ? status.lost : 0);
+    const std::uint64_t count = status.flags != 0 ? 0 : std::min(room, written);
     x.type = plan_.type();
     x.items.resize(count);
     x.values.resize(count * item_bytes);

@@ -63,7 +63,8 @@ class Loop {
     return {memory_.index.as<std::uint64_t>(), room_.index_words, memory_.payload.data(), room_.payload_bytes};
   }
   [[nodiscard]] cuda::Launch launch(std::size_t verb) const {
-    return {stream_, memory_.workspace.data(), room_.workspace_bytes, memory_.status.as<cuda::Status>() + verb};
+    return {stream_, memory_.workspace.data(), room_.workspace_bytes, memory_.status.as<cuda::Status>() + verb,
+            room_.items};
   }
 
   const Plan plan_;
