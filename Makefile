@@ -1,6 +1,9 @@
 # PeelReduce: a thin front to scripts/ and CMake. `make` alone lists what there is.
 JOBS ?= $(shell nproc)
 RELEASE := build/release
+# Kernels for the GPU of this machine, or for one kind where there is none: enough to see that they compile. Users who
+# build with CMake alone get all kinds.
+export CUDAARCHS ?= $(if $(shell command -v nvidia-smi),native,90)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-python test-gpu check bench bench-gpu format clean always
