@@ -125,7 +125,7 @@ struct DecodeOptions {
 // x becomes the sum; elements of lost items keep their old value. With kOverflow, kCorrupt or kNoRoom in the status x
 // is not to be used.
 void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptions& options, const Launch& launch);
-// x has status.recovered items; lost ones are left out, unless they are estimated.
+// x has status.recovered items; with `estimate`, status.lost more.
 void decode(const Plan& plan, const Message& message, const Sparse& x, const DecodeOptions& options,
             const Launch& launch);
 

@@ -87,8 +87,8 @@ cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, st
 cudaError_t count(const Geometry& g, const Items& items, const std::uint64_t* flag_word, std::uint64_t room,
                   Status* status, Recovering recovering, cudaStream_t stream) {
   const std::uint64_t tiles = tiles_of(g);
-  if (tiles == 0) return cudaSuccess;
-  count_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, items, tiles, flag_word, room, status, recovering);
+  count_tiles<<<tiles == 0 ? 1 : tile_blocks(g), kThreads, 0, stream>>>(g, items, tiles, flag_word, room, status,
+                                                                        recovering);
   return cudaGetLastError();
 }
 

@@ -8,14 +8,14 @@
 namespace peel::cuda::detail {
 
 // A thread block gets more than 48 KiB of shared memory, what the kernel declares itself included, only when its kernel
-// was told so, on each device. Telling it again costs about a microsecond and is allowed while a stream is captured.
+// was told so, on each device. Telling it again is allowed while a stream is captured.
 template <typename Kernel>
 cudaError_t allow_shared(Kernel* kernel, std::size_t bytes) {
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                               static_cast<int>(bytes));
 }
 
-// The most a thread block can ask for, and how many multiprocessors there are.
+// The most that a thread block of the current device can ask for.
 inline cudaError_t shared_limit(std::size_t& bytes) {
   int device = 0;
   int limit = 0;

@@ -37,10 +37,14 @@ struct Items {
   Counts counts;
 };
 
-// Where values come from or go to, beside x: `grain` of them for each item of a bitmap, in order.
-struct Compact {
-  const Items* items = nullptr;
+// Where the elements of a bitmap's items come from: x, or values in the order of the items. Of single elements, `kept`
+// has those of each tile that has no more than kKept of them, from kKept * tile on: mark() puts them there while it has
+// them, and nobody has to read x again. Null: it does not.
+inline constexpr std::uint32_t kKept = kTilePositions / 4;
+struct Source {
+  const void* x = nullptr;
   const void* values = nullptr;
+  const void* kept = nullptr;
 };
 
 // Which elements count as zero, and which fit (values.h on the host): magnitudes as unsigned integers.
@@ -65,9 +69,9 @@ struct Conversion {
 cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, std::uint64_t words, cudaStream_t stream);
 
 // ---- dense -> bitmap
-// Writes items.words (all of them) and counts; status->items and flags.
+// Writes items.words (all of them) and counts; status->items and flags. `kept` as in Source, or null.
 cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
-                 Status* status, cudaStream_t stream);
+                 void* kept, Status* status, cudaStream_t stream);
 // Counts a bitmap that came from elsewhere. Bits past the last item are damage. Without a status nothing is reported;
 // where no item can get lost, all are reported as recovered. More than `room` items are reported as such.
 enum class Recovering : std::uint8_t { none, all };
@@ -79,10 +83,9 @@ cudaError_t clear_after_items(void* payload, std::uint64_t bytes, std::uint64_t 
                               cudaStream_t stream);
 
 // ---- values of a bitmap's items
-// out[rank] = cell of each position of `all`; zero where `own` lacks the item. `own` may be `all`. Elements come from
-// x, or from values in the order of own's items.
-cudaError_t pack(const Geometry& g, const Conversion& how, const void* x, const void* values, const Items& own,
-                 const Items& all, void* payload, std::uint64_t room, Status* status, cudaStream_t stream);
+// out[rank] = cell of each position of `all`; zero where `own` lacks the item. `own` may be `all`.
+cudaError_t pack(const Geometry& g, const Conversion& how, const Source& source, const Items& own, const Items& all,
+                 void* payload, std::uint64_t room, Status* status, cudaStream_t stream);
 // x from cells (or elements, where cells are native) in the order of all's items; zero elsewhere.
 cudaError_t expand(const Geometry& g, const Conversion& how, const Items& all, const void* payload, std::uint64_t room,
                    void* x, Status* status, cudaStream_t stream);
@@ -112,10 +115,9 @@ cudaError_t decode_list(const Geometry& g, const std::uint64_t* index, std::uint
                         const Items& items, std::uint64_t* flag_copy, Status* status, cudaStream_t stream);
 
 // ---- sketch
-// Adds items to cells in device memory, which are zero before. Any grain, type and cells; x or values in the order of
-// the items.
-cudaError_t sketch_items(const Geometry& g, const Conversion& how, const void* x, const void* values, const Items& own,
-                         void* payload, cudaStream_t stream);
+// Adds items to cells in device memory, which are zero before. Any grain, type and cells.
+cudaError_t sketch_items(const Geometry& g, const Conversion& how, const Source& source, const Items& own,
+                         void* payload, const Status* status, cudaStream_t stream);
 
 // Items that did not peel.
 struct Losses {
@@ -125,7 +127,8 @@ struct Losses {
   std::uint64_t* kept = nullptr;  // a bitmap that loses their bits, or null
 };
 
-// Block by block, out of a turned bitmap. Only where peels_on_chip(), and good where blocks are many.
+// Block by block, out of a turned bitmap. Only where peels_on_chip() on the current device, and good where blocks are
+// many.
 __host__ __device__ inline std::uint32_t stripes_of(const Geometry& g) {
   const std::uint64_t groups = (g.items + 7) / 8;
   return static_cast<std::uint32_t>((groups + g.blocks - 1) / g.blocks);
@@ -174,10 +177,10 @@ std::size_t sparse_scan_bytes(std::uint64_t count);
 cudaError_t gather_sparse(const Geometry& g, const Limits& limits, const std::uint64_t* items, std::uint64_t count,
                           const void* values, const SparseScratch& scratch, const Items& own, std::uint64_t* flag_word,
                           Status* status, cudaStream_t stream);
-// Items of `kept`, which are among those of `all`, out of values in the order of `all`.
+// Items of `kept`, which are among those of `all`, out of values in the order of `all`, of which there are so many.
 cudaError_t emit_sparse(const Geometry& g, const Conversion& how, const Items& all, const Items& kept,
-                        const void* values, std::uint64_t* items, void* out, std::uint64_t room, Status* status,
-                        cudaStream_t stream);
+                        const void* values, std::uint64_t values_room, std::uint64_t* items, void* out,
+                        std::uint64_t room, Status* status, cudaStream_t stream);
 
 // ---- merge
 cudaError_t merge_words(std::uint64_t* into, const std::uint64_t* from, std::uint64_t count, cudaStream_t stream);

@@ -191,7 +191,7 @@ template <typename Position>
 __global__ void __launch_bounds__(kListWarps * 32)
     write_chunks(std::uint64_t positions_in_all, const Position* positions, const std::uint64_t* directory,
                  const std::uint64_t* starts, const std::uint64_t* lengths, std::uint64_t most, std::uint64_t* index,
-                 std::uint64_t room, std::uint64_t flags, Status* status) {
+                 std::uint64_t room, Status* status) {
   __shared__ std::uint32_t codes[kListWarps][kChunkWords * 2];
   const unsigned lane = threadIdx.x & 31;
   std::uint32_t* own = codes[threadIdx.x >> 5];
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kListWarps * 32)
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     index[0] = coded.count | (coded.others ? kComplement : 0);
-    index[length - 1] = flags | ((status->flags & kOverflow) != 0 ? kFlagOverflow : 0);
+    index[length - 1] = (status->flags & kOverflow) != 0 ? kFlagOverflow : 0;
     status->index_words = length;
   }
   for (std::uint64_t chunk = std::uint64_t{blockIdx.x} * kListWarps + (threadIdx.x >> 5); chunk < chunks;
@@ -279,11 +279,11 @@ __device__ std::uint64_t bits_at(const std::uint64_t* words, std::uint64_t bit, 
 
 // Sets the positions of one chunk; false if its codes cannot be right. `ones` has room for kListChunk places.
 __device__ bool read_chunk(const Directory& entry, const std::uint64_t* codes, unsigned count, std::uint64_t positions,
-                           std::uint16_t* ones, std::uint32_t* bitmap, std::uint64_t& next) {
+                           std::uint32_t* ones, std::uint32_t* bitmap, std::uint64_t& next) {
   const unsigned lane = threadIdx.x & 31;
   const std::uint32_t lows = count * entry.parameter;
   const std::uint32_t bits = entry.words * 64;
-  if (entry.parameter > kLongestParameter || lows + count > bits || bits - lows > 0xFFFF) return false;
+  if (entry.parameter > kLongestParameter || lows + count > bits) return false;
 
   // Where each one of the unary codes is, 64 bits for each lane at a time.
   unsigned found = 0;
@@ -296,7 +296,7 @@ __device__ bool read_chunk(const Directory& entry, const std::uint64_t* codes, u
     found = __shfl_sync(kAll, before + own, 31);
     unsigned k = before;
     for (; row != 0 && k < count; row &= row - 1, ++k) {
-      ones[k] = static_cast<std::uint16_t>(here - lows + __ffsll(static_cast<long long>(row)) - 1);
+      ones[k] = static_cast<std::uint32_t>(here - lows + __ffsll(static_cast<long long>(row)) - 1);
     }
   }
   __syncwarp();
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(kListWarps * 32)
     read_chunks(std::uint64_t positions, const std::uint64_t* index, std::uint64_t words, const std::uint64_t* starts,
                 const std::uint64_t* lengths, std::uint64_t most, std::uint32_t* bitmap, std::uint64_t* flag_copy,
                 Status* status) {
-  __shared__ std::uint16_t ones[kListWarps][kListChunk];
+  __shared__ std::uint32_t ones[kListWarps][kListChunk];
   const Stated list = stated_by(index[0], positions, words);
   const unsigned lane = threadIdx.x & 31;
   bool right = list.right && list.chunks <= most;
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(kListWarps * 32)
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *flag_copy = right ? index[1 + list.chunks + total] : 0;
-    if (!right) atomicOr(&status->flags, kCorrupt);
+    if (!right && list.chunks <= most) atomicOr(&status->flags, kCorrupt);  // else there is just no room
   }
   if (!right) return;
   for (std::uint64_t chunk = std::uint64_t{blockIdx.x} * kListWarps + (threadIdx.x >> 5); chunk < list.chunks;
@@ -388,7 +388,7 @@ cudaError_t scan(const ListScratch& scratch, cudaStream_t stream) {
 
 template <typename Position>
 cudaError_t encode_as(const Geometry& g, const Items& own, const ListScratch& scratch, std::uint64_t* index,
-                      std::uint64_t room, std::uint64_t flags, Status* status, cudaStream_t stream) {
+                      std::uint64_t room, Status* status, cudaStream_t stream) {
   auto* positions = static_cast<Position*>(scratch.positions);
   if (tiles_of(g) != 0) {
     find_positions<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), own, positions, scratch.room, status);
@@ -399,15 +399,14 @@ cudaError_t encode_as(const Geometry& g, const Items& own, const ListScratch& sc
   const cudaError_t code = scan(scratch, stream);
   if (code != cudaSuccess) return code;
   write_chunks<<<grid, kListWarps * 32, 0, stream>>>(g.items, positions, scratch.directory, scratch.starts,
-                                                     scratch.lengths, scratch.chunks, index, room, flags, status);
+                                                     scratch.lengths, scratch.chunks, index, room, status);
   return cudaGetLastError();
 }
 
 }  // namespace
 
 std::uint64_t list_chunks(const Geometry& g, std::uint64_t items) {
-  const std::uint64_t coded = items < g.items / 2 ? items : g.items / 2;
-  return coded / kListChunk + 1;
+  return (items < g.items ? items : g.items) / kListChunk + 1;
 }
 
 std::size_t list_scan_bytes(std::uint64_t chunks) {
@@ -420,8 +419,8 @@ std::size_t list_scan_bytes(std::uint64_t chunks) {
 
 cudaError_t encode_list(const Geometry& g, const Items& own, const ListScratch& scratch, std::uint64_t* index,
                         std::uint64_t room, Status* status, cudaStream_t stream) {
-  return g.items <= 0xFFFFFFFFu ? encode_as<std::uint32_t>(g, own, scratch, index, room, 0, status, stream)
-                                : encode_as<std::uint64_t>(g, own, scratch, index, room, 0, status, stream);
+  return g.items <= 0xFFFFFFFFu ? encode_as<std::uint32_t>(g, own, scratch, index, room, status, stream)
+                                : encode_as<std::uint64_t>(g, own, scratch, index, room, status, stream);
 }
 
 cudaError_t decode_list(const Geometry& g, const std::uint64_t* index, std::uint64_t words, const ListScratch& scratch,

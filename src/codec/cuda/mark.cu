@@ -35,18 +35,17 @@ __device__ std::uint32_t fold_large(std::uint32_t mask, std::uint32_t grain_log2
   return bits;
 }
 
-// A tile has 64 to 4 of them, and the tiles of a thread block 512 to 32: whole words, which lane 0 of each warp adds
-// its part to. They are zero before.
+// A tile has 64 to 4 of them, a part of a word, which lane 0 adds to it. Words are zero before.
 __device__ void store_large(std::uint64_t bits, std::uint32_t grain_log2, std::uint64_t tile, const Items& items) {
   const std::uint64_t first = tile << kTileLog2 >> grain_log2;
   if (bits == 0 || first / 64 >= items.count) return;
   atomicOr(reinterpret_cast<unsigned long long*>(items.words) + first / 64, bits << (first % 64));
 }
 
-template <typename Bits, bool kChecked>
-__global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 3 : 6)
+template <typename Bits, bool kChecked, bool kKeeps>
+__global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 2 : 4)
     mark_tiles(Geometry g, std::uint64_t tiles, Limits limits, const Bits* __restrict__ x, Items items,
-               std::uint64_t* flag_word, Status* status) {
+               std::uint64_t* flag_word, Bits* kept, Status* status) {
   __shared__ Closing closing;
   const std::uint64_t tile = own_tile();  // may be past the last one: all its positions are outside then
   const unsigned lane = threadIdx.x & 31;
@@ -55,6 +54,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 3 : 6)
   Bits largest = 0;
   std::uint32_t found = 0;
   std::uint64_t large = 0;
+  Bits* const keep = kKeeps ? kept + tile * kKept : nullptr;
 #pragma unroll 1
   for (unsigned c = 0; c < kChunks; ++c) {
     const std::uint64_t first = (tile << kTileLog2) + c * kChunk;
@@ -71,11 +71,17 @@ __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 3 : 6)
       }
     }
     std::uint32_t mask = 0;
+    std::uint32_t at = found;
 #pragma unroll
     for (unsigned i = 0; i < kRows; ++i) {
       const auto size = static_cast<Bits>(value[i] & magnitude);
       const std::uint32_t row = __ballot_sync(kAll, size > zero);
       if (lane == i) mask = row;
+      if (kKeeps && row != 0) {
+        const std::uint32_t to = at + __popc(row & bits_below(lane));
+        if (size > zero && to < kKept) keep[to] = value[i];
+        at += __popc(row);
+      }
       if (kChecked && size > largest) largest = size;
     }
     if (g.grain_log2 <= 5) {
@@ -98,24 +104,20 @@ __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 3 : 6)
 
 template <typename Bits>
 void launch(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
-            Status* status, cudaStream_t stream) {
-  const std::uint64_t tiles = tiles_of(g);
-  const auto* elements = static_cast<const Bits*>(x);
-  if (limits.checked) {
-    mark_tiles<Bits, true>
-        <<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, limits, elements, items, flag_word, status);
-  } else {
-    mark_tiles<Bits, false>
-        <<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, limits, elements, items, flag_word, status);
-  }
+            void* kept, Status* status, cudaStream_t stream) {
+  const auto checked = kept == nullptr ? mark_tiles<Bits, true, false> : mark_tiles<Bits, true, true>;
+  const auto unchecked = kept == nullptr ? mark_tiles<Bits, false, false> : mark_tiles<Bits, false, true>;
+  const auto kernel = limits.checked ? checked : unchecked;
+  kernel<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), limits, static_cast<const Bits*>(x), items, flag_word,
+                                                  static_cast<Bits*>(kept), status);
 }
 
 }  // namespace
 
 cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
-                 Status* status, cudaStream_t stream) {
+                 void* kept, Status* status, cudaStream_t stream) {
   if (tiles_of(g) == 0) return cudaSuccess;
-  with_bits(g.type, [&](auto bits) { launch<decltype(bits)>(g, limits, x, items, flag_word, status, stream); });
+  with_bits(g.type, [&](auto bits) { launch<decltype(bits)>(g, limits, x, items, flag_word, kept, status, stream); });
   return cudaGetLastError();
 }
 

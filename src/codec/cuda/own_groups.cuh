@@ -23,8 +23,7 @@ struct OwnGroups {
   // The bits of the four stripes from 4 `four` on; none past the end.
   __device__ std::uint32_t bits(std::uint32_t four) const { return four < fours ? __ldg(bytes + four) : 0; }
 
-  // The group of a stripe. Arrays have fewer than 2^32 of them wherever local ids fit 24 bits and blocks 21; the product
-  // is of 64 bits all the same.
+  // The group of a stripe.
   __device__ std::uint64_t group(const Geometry& g, std::uint32_t stripe) const {
     const std::uint32_t turn = peel::detail::rotation(g, stripe);
     const std::uint32_t slot = block >= turn ? block - turn : block + g.blocks - turn;

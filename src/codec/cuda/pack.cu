@@ -14,11 +14,11 @@ namespace {
 
 constexpr unsigned kAhead = 4;
 
-// Where elements come from: an array, or values in the order of the own items.
 template <typename Bits>
-struct Source {
+struct TypedSource {
   const Bits* x;
   const Bits* values;
+  const Bits* kept;
 };
 
 template <typename Out, typename Bits>
@@ -62,7 +62,7 @@ struct OwnMask {
 
 template <typename Bits, typename Out, bool kSame>
 __global__ void __launch_bounds__(kThreads)
-    pack_tiles(Geometry g, std::uint64_t tiles, Conversion how, Source<Bits> from, Items own, Items all,
+    pack_tiles(Geometry g, std::uint64_t tiles, Conversion how, TypedSource<Bits> from, Items own, Items all,
                Out* __restrict__ out, std::uint64_t room, Status* status) {
   __shared__ std::uint16_t lists[kWarps][kListed];
   __shared__ OwnMask own_masks[kSame ? 1 : kWarps];
@@ -79,6 +79,18 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (tile == 0 && lane == 0 && status->items << g.grain_log2 > room) atomicOr(&status->flags, kNoRoom);
 
+  if (kSame && from.kept != nullptr) {
+    const std::uint32_t count = items_of_tile(all.counts, tile, tiles, status);
+    if (count <= kKept) {
+      const Bits* kept = from.kept + tile * kKept;
+      const std::uint64_t left = rank < room ? room - rank : 0;
+#pragma unroll 4
+      for (std::uint32_t i = lane; i < count; i += 32) {
+        if (i < left) out[rank + i] = convert<Out>(kept[i], how);
+      }
+      return;
+    }
+  }
   const auto element_at = [&](std::uint32_t i, std::uint32_t offset) -> Bits {
     const std::uint64_t element = first + offset - g.lead;
     if (element >= g.elements || (!kSame && !mine.has(offset))) return 0;
@@ -107,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Bits, typename Out>
-void launch(const Geometry& g, const Conversion& how, const Source<Bits>& from, const Items& own, const Items& all,
+void launch(const Geometry& g, const Conversion& how, const TypedSource<Bits>& from, const Items& own, const Items& all,
             void* payload, std::uint64_t room, Status* status, cudaStream_t stream) {
   const auto kernel = own.words == all.words ? pack_tiles<Bits, Out, true> : pack_tiles<Bits, Out, false>;
   kernel<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), how, from, own, all, static_cast<Out*>(payload), room,
@@ -116,12 +128,13 @@ void launch(const Geometry& g, const Conversion& how, const Source<Bits>& from, 
 
 }  // namespace
 
-cudaError_t pack(const Geometry& g, const Conversion& how, const void* x, const void* values, const Items& own,
-                 const Items& all, void* payload, std::uint64_t room, Status* status, cudaStream_t stream) {
+cudaError_t pack(const Geometry& g, const Conversion& how, const Source& source, const Items& own, const Items& all,
+                 void* payload, std::uint64_t room, Status* status, cudaStream_t stream) {
   if (tiles_of(g) == 0) return cudaSuccess;
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
-    const Source<Bits> from{static_cast<const Bits*>(x), static_cast<const Bits*>(values)};
+    const TypedSource<Bits> from{static_cast<const Bits*>(source.x), static_cast<const Bits*>(source.values),
+                                 static_cast<const Bits*>(source.kept)};
     if (how.cells == CellType::native) {
       launch<Bits, Bits>(g, how, from, own, all, payload, room, status, stream);
     } else if (how.cells == CellType::fixed64) {

@@ -290,7 +290,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   __shared__ std::uint32_t ends[2 * kSubtables];
   const std::uint32_t block = blockIdx.x;
   const std::uint32_t members = dealt.counts[std::uint64_t{block} * kCountStride];
-  if ((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0 || members > dealt.capacity) return;
+  // Other thread blocks may report damage meanwhile: all threads of this one go by what any of them saw.
+  const bool refused = __syncthreads_or((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) != 0;
+  if (refused || members > dealt.capacity) return;
   const FullCellMap map(g, block);
   const BlockMemory m = block_memory(g, memory, ends);
   const std::uint64_t first = std::uint64_t{block} * dealt.capacity;
@@ -318,8 +320,10 @@ std::uint64_t local_ids(const Geometry& g) { return std::uint64_t{stripes_of(g)}
 }  // namespace
 
 bool peels_on_chip(const Geometry& g) {
+  std::size_t limit = 0;
+  if (shared_limit(limit) != cudaSuccess) return false;
   return g.grain == 1 && g.cells == CellType::fixed32 && has_full_blocks(g) && local_ids(g) < kMaxLocals &&
-         memory_bytes(g) <= 160 * 1024 - 2048;
+         memory_bytes(g) + 1024 <= limit;  // beside the little that the kernels declare themselves
 }
 
 cudaError_t peel_blocks(const Geometry& g, const Conversion& how, const Items& all, const std::uint8_t* turned,

@@ -46,7 +46,7 @@ struct PeelLists {
 };
 
 // Puts the cells of degree 1 on their lists. All threads call it, and a barrier must follow. Returns the degrees of the
-// cells this thread saw, added up.
+// cells this thread saw, added up; no sum of true ones if one is the largest that a word can hold.
 template <unsigned kDegreeBits>
 __device__ std::uint32_t list_lonely(const PeelLists& lists, const volatile std::uint32_t* words) {
   constexpr std::uint32_t kDegree = (1u << kDegreeBits) - 1;
@@ -54,7 +54,7 @@ __device__ std::uint32_t list_lonely(const PeelLists& lists, const volatile std:
   for (unsigned j = 0; j < kSubtables; ++j) {
     for (std::uint32_t c = threadIdx.x; c < lists.subtable; c += blockDim.x) {
       const std::uint32_t degree = words[j * lists.subtable + c] & kDegree;
-      degrees += degree;
+      degrees += degree == kDegree ? 1u << 24 : degree;  // all ones may have wrapped, and marks a home
       if (degree == 1) lists.push(j, c);
     }
   }

@@ -48,13 +48,15 @@ std::size_t order_bytes(const Geometry& g) {
 
 __global__ void __launch_bounds__(kOrderThreads) find_order(Geometry g, Dealt dealt, Order order, std::byte* scratch,
                                                             std::size_t scratch_bytes, Losses losses, Status* status) {
-  extern __shared__ std::uint64_t memory[];
+  extern __shared__ __align__(16) std::uint64_t memory[];
   __shared__ std::uint32_t ends[2 * kSubtables];
   __shared__ std::uint32_t position;
   const std::uint32_t block = blockIdx.x;
   const std::uint32_t members = dealt.counts[std::uint64_t{block} * kCountStride];
   if (threadIdx.x == 0) order.visits[block] = 0;
-  if ((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0 || members > dealt.capacity) return;
+  // Other thread blocks may report damage meanwhile: all threads of this one go by what any of them saw.
+  const bool refused = __syncthreads_or((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) != 0;
+  if (refused || members > dealt.capacity) return;
 
   const std::uint32_t count = kSubtables * g.subtable;
   auto* words = reinterpret_cast<std::uint32_t*>(scratch == nullptr ? reinterpret_cast<std::byte*>(memory)
@@ -145,14 +147,16 @@ __global__ void __launch_bounds__(kValueThreads)
     peel_values(Geometry g, Conversion how, Dealt dealt, Order order, const Cell* __restrict__ payload,
                 std::byte* scratch, std::size_t scratch_bytes, const Bits* x, Bits* __restrict__ values, Losses losses,
                 Status* status) {
-  extern __shared__ std::uint64_t memory[];
+  extern __shared__ __align__(16) std::uint64_t memory[];
   const std::uint32_t slices = g.grain / kLanes;
   const std::uint32_t block = blockIdx.x / slices;
   const std::uint32_t lane = blockIdx.x % slices * kLanes;  // the first of the slice
   const std::uint32_t count = kSubtables * g.subtable;
   const std::uint32_t members = dealt.counts[std::uint64_t{block} * kCountStride];
   const std::uint32_t visits = order.visits[block];
-  if ((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0 || members > dealt.capacity) return;
+  // Other thread blocks may report damage meanwhile: all threads of this one go by what any of them saw.
+  const bool refused = __syncthreads_or((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) != 0;
+  if (refused || members > dealt.capacity) return;
 
   const bool on_chip = scratch == nullptr;
   auto* cells =

@@ -37,12 +37,15 @@ __device__ void add_position(const Geometry& g, const Conversion& how, std::uint
 template <typename Bits, typename Cell>
 __global__ void __launch_bounds__(kThreads)
     add_tiles(Geometry g, std::uint64_t tiles, Conversion how, const Bits* __restrict__ x,
-              const Bits* __restrict__ values, Items own, Cell* __restrict__ cells) {
+              const Bits* __restrict__ values, const Bits* __restrict__ kept, Items own, Cell* __restrict__ cells,
+              const Status* status) {
   __shared__ std::uint16_t lists[kWarps][kListed];
   const std::uint64_t tile = own_tile();
   if (tile >= tiles) return;
   const std::uint64_t first = tile << kTileLog2;
   const std::uint64_t rank = values == nullptr ? 0 : rank_of(own.counts, tile) << g.grain_log2;
+  const Bits* here = nullptr;  // the tile's elements, where they were kept
+  if (kept != nullptr && items_of_tile(own.counts, tile, tiles, status) <= kKept) here = kept + tile * kKept;
   list_tile(
       first, lists[threadIdx.x >> 5], [&](std::uint64_t at) { return mask_word(own, g.grain_log2, at); },
       [&](const std::uint16_t* list, std::uint32_t count, std::uint32_t before) {
@@ -50,27 +53,33 @@ __global__ void __launch_bounds__(kThreads)
           const std::uint64_t position = first + list[i];
           const std::uint64_t element = position - g.lead;
           if (element >= g.elements) continue;
-          add_position(g, how, position, values != nullptr ? values[rank + before + i] : x[element], cells);
+          Bits value;
+          if (values != nullptr) {
+            value = values[rank + before + i];
+          } else {
+            value = here != nullptr ? here[before + i] : x[element];
+          }
+          add_position(g, how, position, value, cells);
         }
       });
 }
 
 }  // namespace
 
-cudaError_t sketch_items(const Geometry& g, const Conversion& how, const void* x, const void* values, const Items& own,
-                         void* payload, cudaStream_t stream) {
+cudaError_t sketch_items(const Geometry& g, const Conversion& how, const Source& source, const Items& own,
+                         void* payload, const Status* status, cudaStream_t stream) {
   if (tiles_of(g) == 0) return cudaSuccess;
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
-    const std::uint64_t tiles = tiles_of(g);
-    const auto* elements = static_cast<const Bits*>(x);
-    const auto* compact = static_cast<const Bits*>(values);
+    const auto* x = static_cast<const Bits*>(source.x);
+    const auto* values = static_cast<const Bits*>(source.values);
+    const auto* kept = static_cast<const Bits*>(source.kept);
     if (how.cells == CellType::fixed64) {
-      add_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, how, elements, compact, own,
-                                                         static_cast<std::uint64_t*>(payload));
+      add_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), how, x, values, kept, own,
+                                                         static_cast<std::uint64_t*>(payload), status);
     } else {
-      add_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, how, elements, compact, own,
-                                                         static_cast<std::uint32_t*>(payload));
+      add_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), how, x, values, kept, own,
+                                                         static_cast<std::uint32_t*>(payload), status);
     }
   });
   return cudaGetLastError();

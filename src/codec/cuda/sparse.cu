@@ -90,13 +90,13 @@ __device__ Bits element_of(In cell, const Conversion& how) {
 template <typename Bits, typename In>
 __global__ void __launch_bounds__(kThreads)
     emit_tiles(Geometry g, std::uint64_t tiles, Conversion how, Items all, Items kept, const In* values,
-               std::uint64_t* items, Bits* out, std::uint64_t room, Status* status) {
+               std::uint64_t values_room, std::uint64_t* items, Bits* out, std::uint64_t room, Status* status) {
   const std::uint64_t tile = own_tile();
   if (tile >= tiles) return;
   const unsigned lane = threadIdx.x & 31;
   std::uint64_t from = rank_of(all.counts, tile) << g.grain_log2;
   std::uint64_t to = rank_of(kept.counts, tile) << g.grain_log2;
-  const bool refused = (status->flags & (kOverflow | kCorrupt)) != 0;
+  const bool refused = (status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0;
   const std::uint64_t end = room << g.grain_log2;
   const std::uint32_t below = bits_below(lane);
   for (unsigned c = 0; c < kChunks; ++c) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
       const std::uint32_t kept_row = __shfl_sync(kAll, of_kept.word, i);
       const std::uint64_t target = to + __shfl_sync(kAll, of_kept.before, i) + __popc(kept_row & below);
       const std::uint64_t source = from + __shfl_sync(kAll, of_all.before, i) + __popc(all_row & below);
-      if ((kept_row >> lane & 1) == 0 || target >= end) continue;
+      if ((kept_row >> lane & 1) == 0 || target >= end || source >= values_room) continue;
       out[target] = element_of<Bits>(values[source], how);
       const std::uint64_t position = first + i * 32 + lane;
       if ((position & (g.grain - 1)) == 0) items[target >> g.grain_log2] = position >> g.grain_log2;
@@ -134,7 +134,7 @@ cudaError_t gather_sparse(const Geometry& g, const Limits& limits, const std::ui
                           Status* status, cudaStream_t stream) {
   cudaError_t code = cudaMemsetAsync(own.words, 0, own.count * sizeof(std::uint64_t), stream);
   if (code != cudaSuccess || count == 0) return code;
-  const auto blocks = static_cast<unsigned>((count + kWarps - 1) / kWarps);
+  const auto blocks = static_cast<unsigned>((count + kWarps - 1) / kWarps);  // the caller allows fewer than 2^34
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
     const auto* lanes = static_cast<const Bits*>(values);
@@ -152,8 +152,8 @@ cudaError_t gather_sparse(const Geometry& g, const Limits& limits, const std::ui
 }
 
 cudaError_t emit_sparse(const Geometry& g, const Conversion& how, const Items& all, const Items& kept,
-                        const void* values, std::uint64_t* items, void* out, std::uint64_t room, Status* status,
-                        cudaStream_t stream) {
+                        const void* values, std::uint64_t values_room, std::uint64_t* items, void* out,
+                        std::uint64_t room, Status* status, cudaStream_t stream) {
   if (tiles_of(g) == 0) return cudaSuccess;
   const std::uint64_t tiles = tiles_of(g);
   with_bits(g.type, [&](auto b) {
@@ -161,13 +161,15 @@ cudaError_t emit_sparse(const Geometry& g, const Conversion& how, const Items& a
     auto* elements = static_cast<Bits*>(out);
     if (how.cells == CellType::native) {
       emit_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, how, all, kept, static_cast<const Bits*>(values),
-                                                          items, elements, room, status);
+                                                          values_room, items, elements, room, status);
     } else if (how.cells == CellType::fixed64) {
-      emit_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(
-          g, tiles, how, all, kept, static_cast<const std::uint64_t*>(values), items, elements, room, status);
+      emit_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, how, all, kept,
+                                                          static_cast<const std::uint64_t*>(values), values_room, items,
+                                                          elements, room, status);
     } else {
-      emit_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(
-          g, tiles, how, all, kept, static_cast<const std::uint32_t*>(values), items, elements, room, status);
+      emit_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles, how, all, kept,
+                                                          static_cast<const std::uint32_t*>(values), values_room, items,
+                                                          elements, room, status);
     }
   });
   return cudaGetLastError();

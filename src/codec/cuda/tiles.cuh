@@ -101,6 +101,13 @@ __device__ inline std::uint64_t rank_of(const Counts& counts, std::uint64_t tile
          __ldg(counts.tiles + tile);
 }
 
+// How many items a tile has, once all are counted.
+__device__ inline std::uint32_t items_of_tile(const Counts& counts, std::uint64_t tile, std::uint64_t tiles,
+                                              const Status* status) {
+  const std::uint64_t end = tile + 1 < tiles ? rank_of(counts, tile + 1) : status->items;
+  return static_cast<std::uint32_t>(end - rank_of(counts, tile));
+}
+
 // The sum of a number of each lane below this one.
 __device__ inline std::uint32_t lanes_before(std::uint32_t own) {
   const unsigned lane = threadIdx.x & 31;

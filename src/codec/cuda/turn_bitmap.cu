@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t turn_bitmap(const Geometry& g, const Items& items, std::uint8_t* turned, cudaStream_t stream) {
+  if (g.items == 0) return cudaSuccess;
   const dim3 grid((g.blocks + kSide - 1) / kSide, (turned_pitch(g) + kSide - 1) / kSide);
   turn_groups<<<grid, kThreads, 0, stream>>>(g, (g.items + 7) / 8, stripes_of(g), turned_pitch(g),
                                              reinterpret_cast<const std::uint8_t*>(items.words), turned);
