@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "codec/cuda/kernels.h"
 
@@ -87,6 +88,19 @@ __device__ inline std::uint64_t from_cell(std::uint32_t cell, const Conversion& 
 __device__ inline std::uint64_t from_cell(std::uint64_t cell, const Conversion& how) {
   if (is_whole(how.type)) return cell;
   return narrow_bits(static_cast<double>(static_cast<long long>(cell)) * how.down, how.type);
+}
+
+// The element of a cell, or of a value of a packed message, which is one where cells are native.
+template <typename Bits, typename In>
+__device__ Bits element_of(In cell, const Conversion& how) {
+  if constexpr (std::is_same_v<In, Bits>) {
+    if (how.cells == CellType::native) return cell;
+  }
+  if constexpr (sizeof(In) >= 4) {
+    return static_cast<Bits>(from_cell(cell, how));
+  } else {
+    return cell;
+  }
 }
 
 // Adds to a cell that other threads add to as well. Integers wrap; for float32 the order decides roundings.

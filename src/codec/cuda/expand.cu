@@ -3,7 +3,6 @@
 // Grid: a warp for each chunk. A lane writes four elements that follow each other with one store where the array allows
 // it (quads), else one (rows): at one element a lane, instructions and not memory were the limit (0.18 instead of 0.15
 // ms of 2^27 float32 on an H200). A damaged or overflown message is not expanded: x stays as it was.
-#include <type_traits>
 
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
@@ -12,18 +11,6 @@
 namespace peel::cuda::detail {
 
 namespace {
-
-template <typename Bits, typename In>
-__device__ Bits convert(In cell, const Conversion& how) {
-  if constexpr (std::is_same_v<In, Bits>) {
-    if (how.cells == CellType::native) return cell;
-  }
-  if constexpr (sizeof(In) >= 4) {
-    return static_cast<Bits>(from_cell(cell, how));
-  } else {
-    return cell;
-  }
-}
 
 // Four elements as one store, or two where they are 8 bytes each.
 __device__ void store_quad(std::uint8_t* to, const std::uint8_t (&v)[4]) {
@@ -60,7 +47,7 @@ __device__ void expand_quads(const ChunkMask& mask, const Conversion& how, const
 #pragma unroll
       for (unsigned e = 0; e < 4; ++e) {
         if (four >> e & 1) {
-          out[e] = convert<Bits>(k < room ? from[k] : In{0}, how);
+          out[e] = element_of<Bits>(k < room ? from[k] : In{0}, how);
           ++k;
         }
       }
@@ -78,7 +65,7 @@ __device__ void expand_rows(const Geometry& g, std::uint64_t first, const ChunkM
     const std::uint32_t row = __shfl_sync(kAll, mask.word, i);
     const std::uint32_t from = __shfl_sync(kAll, mask.before, i) + __popc(row & bits_below(lane));
     Bits value = 0;
-    if (row >> lane & 1) value = convert<Bits>(from < left ? values[from] : In{0}, how);
+    if (row >> lane & 1) value = element_of<Bits>(from < left ? values[from] : In{0}, how);
     const std::uint64_t element = first + i * 32 + lane - g.lead;
     if (element < g.elements) store_once(x + element, value);
   }

@@ -74,18 +74,6 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) atomicOr(words + (item >> 5), 1u << (item & 31));
 }
 
-template <typename Bits, typename In>
-__device__ Bits element_of(In cell, const Conversion& how) {
-  if constexpr (std::is_same_v<In, Bits>) {
-    if (how.cells == CellType::native) return cell;
-  }
-  if constexpr (sizeof(In) >= 4) {
-    return static_cast<Bits>(from_cell(cell, how));
-  } else {
-    return cell;
-  }
-}
-
 // A warp's positions of `all`, tile by tile; those of them in `kept` go out at their rank among the kept.
 template <typename Bits, typename In>
 __global__ void __launch_bounds__(kThreads)
