@@ -1,5 +1,6 @@
 #include "allreduce/calibration.h"
 
+#include "codec/values.h"
 #include "peel/error.h"
 
 namespace peel::detail {
@@ -12,9 +13,7 @@ constexpr std::int32_t kShrunk = 10;
 
 }  // namespace
 
-bool has_scale(const Plan& plan) {
-  return !is_integer(plan.type()) && (plan.cells() == CellType::fixed32 || plan.cells() == CellType::fixed64);
-}
+bool has_scale(const Plan& plan) { return has_scale(plan.geometry()); }
 
 // Values that a scale rounds to zero are no items of its plan. If that leaves none, they are looked at without a scale:
 // else a gradient that shrinks far enough in one step would stay invisible in all later ones.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "codec/arguments.h"
 #include "codec/engine.h"
 #include "codec/index.h"
 #include "codec/list_index.h"
@@ -15,8 +16,12 @@
 
 namespace peel {
 
+using detail::check_array;
+using detail::check_dense;
+using detail::check_packed;
 using detail::Engine;
 using detail::Geometry;
+using detail::refuse;
 using detail::Run;
 using detail::Segment;
 using detail::SupportData;
@@ -73,8 +78,6 @@ std::size_t Workspace::memory_bytes() const noexcept {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::invalid_argument, sentence); }
-
 // One call's engine, threads and scratch memory.
 class Session {
  public:
@@ -99,29 +102,6 @@ class Session {
   std::unique_ptr<Workspace> local_;
   Run run_;
 };
-
-void check_array(const Plan& plan, const void* data, std::uint64_t count, ElementType type) {
-  if (type != plan.type()) {
-    refuse("The array is of " + std::string(name(type)) + " and the plan of " + std::string(name(plan.type())) +
-           "; make a plan for this type.");
-  }
-  if (data == nullptr && count != 0) refuse("The array is a null pointer; pass its elements.");
-  if (reinterpret_cast<std::uintptr_t>(data) % size_of(type) != 0) {
-    refuse("The array is not aligned to its element size; copy it to aligned memory.");
-  }
-}
-
-void check_dense(const Plan& plan, const void* data, std::uint64_t size, ElementType type) {
-  if (size != plan.elements()) {
-    refuse("The array has " + std::to_string(size) + " elements and the plan " + std::to_string(plan.elements()) +
-           "; make a plan for this length.");
-  }
-  check_array(plan, data, size, type);
-}
-
-void check_packed(const Plan& plan) {
-  if (plan.codec() != Codec::packed) refuse("Only packed messages are made in two rounds; call encode() for a sketch.");
-}
 
 // The first element of a support that is NaN or infinite, if there is one.
 std::optional<std::uint64_t> first_not_finite(const Geometry& g, const SupportData& own) {
@@ -155,8 +135,7 @@ void flag_misfit(const Geometry& g, const SupportData& own, Message& message) {
 
 // Whether round two will fit, asked in round one: its flag can still reach all workers, with the OR of the indexes.
 bool fits_cells(const Geometry& g, const SupportData& own) {
-  const bool fixed = g.cells == CellType::fixed32 || g.cells == CellType::fixed64;
-  if (!fixed || is_integer(g.type)) return true;
+  if (!detail::has_scale(g)) return true;
   return detail::with_cell(g, [&](auto t, auto c) {
     using T = decltype(t);
     using Cell = decltype(c);
@@ -173,11 +152,7 @@ bool fits_cells(const Geometry& g, const SupportData& own) {
 }
 
 void check_flags(const Plan& plan, const Message& message) {
-  if ((message.flags() & kFlagOverflow) != 0) {
-    throw Error(ErrorCode::overflow, "On some worker a value did not fit scale " + std::to_string(plan.scale()) +
-                                         " with " + std::to_string(plan.workers()) +
-                                         " workers; encode again with a smaller scale (fit_scale gives it).");
-  }
+  if ((message.flags() & kFlagOverflow) != 0) detail::refuse_overflow(plan);
   if ((message.flags() & ~kFlagOverflow) != 0) {
     throw Error(ErrorCode::corrupt_message, "The message has unknown flags; it is damaged or of a newer version.");
   }
@@ -388,10 +363,7 @@ void encode_values(const Plan& plan, Support& own, Message& message, const Execu
   }
   const std::uint64_t* words = read_index(session.engine(), session.run(), message, session.workspace().words);
   const detail::Overlap overlap = session.engine().overlap(session.run(), support.words.data(), words);
-  if (!overlap.contained) {
-    throw Error(ErrorCode::corrupt_message,
-                "The combined index lacks an item of this worker; OR the indexes of all workers before encode_values.");
-  }
+  if (!overlap.contained) detail::refuse_lacking_items();
   support.plan = support.scanned = 0;  // its values may move into the message
   fill_values(session, plan, support, words, overlap.items, message);
 }

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <vector>
 
+#include "codec/arguments.h"
 #include "codec/grain_windows.h"
 #include "codec/values.h"
 #include "peel/error.h"
@@ -164,13 +165,7 @@ GrainChoice detail::choose_grain(std::span<const std::uint64_t> counts, std::uin
 }
 
 GrainChoice best_grain(ConstDense x, const PlanOptions& options) {
-  if (x.size != options.elements || x.type != options.type || (x.data == nullptr && x.size != 0)) {
-    throw Error(ErrorCode::invalid_argument, "The array's length and type must be those of the options.");
-  }
-  if (reinterpret_cast<std::uintptr_t>(x.data) % size_of(x.type) != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "The array is not aligned to its element size; copy it to aligned memory.");
-  }
+  detail::check_counted(x, options);
   const detail::ZeroTest zero = detail::zero_test(Plan::make(options).geometry());
   return sample(options, [&](std::uint64_t start, Window& bits) { load_window(x, zero, start, bits); });
 }

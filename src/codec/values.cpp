@@ -17,11 +17,10 @@ std::uint64_t power_bits(int exponent, int mantissa, int bias) {
 
 ZeroTest zero_test(const Geometry& g) {
   ZeroTest test;
-  const bool fixed = g.cells == CellType::fixed32 || g.cells == CellType::fixed64;
   const int half = -g.scale - 1;  // magnitudes up to 2^half round to zero, the tie included
   const auto floating = [&](int mantissa, int bias, std::uint64_t mask) {
     test.mask = mask;
-    test.threshold = fixed ? power_bits(half, mantissa, bias) : 0;
+    test.threshold = has_scale(g) ? power_bits(half, mantissa, bias) : 0;
   };
   switch (g.type) {
     case ElementType::float32:

@@ -96,6 +96,11 @@ inline T add(T a, T b) {
 
 // ---- element <-> cell
 
+// Fixed cells of floating-point elements: values are rounded to a scale, and may not fit.
+inline bool has_scale(const Geometry& g) {
+  return (g.cells == CellType::fixed32 || g.cells == CellType::fixed64) && !is_integer(g.type);
+}
+
 struct Scaling {
   double up = 1;            // 2^scale
   double down = 1;          // 2^-scale

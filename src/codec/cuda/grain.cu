@@ -15,6 +15,8 @@ using peel::detail::kGrainLead;
 using peel::detail::kGrainWindow;
 using peel::detail::window_start;
 
+static_assert(kGrainCounts == peel::detail::kGrainCountsInAll);
+
 constexpr unsigned kHalves = (kGrainWindow + 1024) / 32;
 constexpr unsigned kWindowHalves = kGrainWindow / 32;
 

@@ -1,22 +1,19 @@
-// The verbs: checks, memory and the order of the stages. What a stage does is in the kernels.
+// The verbs: checks and the order of the stages. What a stage does is in the kernels.
 //
 //   encode   mark (dense) or gather_sparse + count --> own items    bloom_insert / encode_list --> index
 //            pack --> payload (packed)       sketch_items, or turn_bitmap + sketch_blocks --> payload (sketch)
 //   decode   bloom_query / decode_list, count --> items of the union
 //            expand (packed)                 deal + peel_members / peel_vectors + expand, or turn_bitmap + peel_blocks
 //
-// Workspace: lay_out() below. What must be zero lies together at the front, and one kernel clears it together with the
-// status.
+// Memory is in workspace.h, what plans mean for kernels in interpretation.h.
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <limits>
 #include <string>
 
-#include "codec/cuda/arena.h"
-#include "codec/cuda/kernels.h"
+#include "codec/arguments.h"
+#include "codec/cuda/interpretation.h"
+#include "codec/cuda/workspace.h"
+#include "codec/engine.h"
 #include "codec/grain_windows.h"
-#include "codec/values.h"
 #include "peel/cuda.h"
 #include "peel/error.h"
 #include "plan/mapping.h"
@@ -25,230 +22,24 @@ namespace peel::cuda {
 
 using detail::Arena;
 using detail::Conversion;
-using detail::Counts;
-using detail::Dealt;
+using detail::conversion_of;
 using detail::Geometry;
 using detail::Items;
-using detail::Limits;
-using detail::ListScratch;
+using detail::limits_of;
 using detail::Losses;
+using detail::Memory;
+using detail::must;
 using detail::Recovering;
+using detail::room_items;
+using detail::row_words;
+using detail::SketchPath;
 using detail::Source;
-using detail::SparseScratch;
+using peel::detail::check_array;
+using peel::detail::check_dense;
+using peel::detail::check_packed;
+using peel::detail::refuse;
 
 namespace {
-
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::invalid_argument, sentence); }
-
-void must(cudaError_t code) {
-  if (code == cudaSuccess) return;
-  throw Error(ErrorCode::unsupported, std::string("CUDA refused a kernel: ") + cudaGetErrorString(code) +
-                                          ". Check that the GPU is one this library was built for, and that the "
-                                          "stream belongs to the current device.");
-}
-
-// ---- what a plan means for kernels
-
-bool is_fixed(const Geometry& g) { return g.cells == CellType::fixed32 || g.cells == CellType::fixed64; }
-
-// The largest magnitude, as bits of the type, that is finite.
-std::uint64_t largest_finite(ElementType type) {
-  switch (type) {
-    case ElementType::float32:
-      return 0x7F7FFFFF;
-    case ElementType::float64:
-      return 0x7FEFFFFFFFFFFFFF;
-    case ElementType::float16:
-      return 0x7BFF;
-    case ElementType::bfloat16:
-      return 0x7F7F;
-    default:
-      return ~std::uint64_t{0};
-  }
-}
-
-// The largest magnitude, as bits, whose cell is within the limit of one worker. Cells grow with magnitudes, so it is
-// found by halving.
-std::uint64_t largest_fitting(const Geometry& g) {
-  return peel::detail::with_element(g.type, [&](auto t) -> std::uint64_t {
-    using T = decltype(t);
-    if constexpr (std::is_integral_v<T>) {
-      return ~std::uint64_t{0};
-    } else {
-      using Bits = peel::detail::Bits<T>;
-      const peel::detail::Scaling scaling(g);
-      const auto fits = [&](std::uint64_t bits) {
-        bool good = true;
-        const T value = std::bit_cast<T>(static_cast<Bits>(bits));
-        if (g.cells == CellType::fixed64) {
-          (void)peel::detail::to_cell<std::uint64_t>(value, scaling, good);
-        } else {
-          (void)peel::detail::to_cell<std::uint32_t>(value, scaling, good);
-        }
-        return good;
-      };
-      std::uint64_t low = 0;
-      std::uint64_t high = largest_finite(g.type) + 1;
-      while (high - low > 1) {
-        const std::uint64_t middle = low + (high - low) / 2;
-        (fits(middle) ? low : high) = middle;
-      }
-      return low;
-    }
-  });
-}
-
-Limits limits_of(const Geometry& g) {
-  const peel::detail::ZeroTest zero = peel::detail::zero_test(g);
-  Limits limits;
-  limits.mask = zero.mask;
-  limits.zero = zero.threshold;
-  if (is_fixed(g) && !is_integer(g.type)) {
-    limits.checked = true;
-    limits.fits = largest_fitting(g);
-    limits.finite = largest_finite(g.type);
-  }
-  return limits;
-}
-
-Conversion conversion_of(const Geometry& g) {
-  Conversion how;
-  how.type = g.type;
-  how.cells = g.cells;
-  how.up = std::ldexp(1.0, g.scale);
-  how.down = std::ldexp(1.0, -g.scale);
-  how.single = g.type == ElementType::float32 && g.cells == CellType::fixed32 && g.scale >= -90 && g.scale <= 120;
-  return how;
-}
-
-// Elements as they are.
-Conversion plain(const Geometry& g) {
-  Conversion how;
-  how.type = g.type;
-  return how;
-}
-
-std::uint64_t bitmap_words(const Geometry& g) { return (g.items + 63) / 64; }
-std::uint64_t row_words(const Geometry& g) { return (g.items + 511) / 512 * peel::detail::kBloomRowWords; }
-std::uint64_t block_cells(const Geometry& g) { return std::uint64_t{peel::detail::kSubtables} * g.subtable; }
-
-// Most items that a payload of this plan can be asked to hold.
-std::uint64_t planned_items(const Plan& plan) {
-  const Geometry& g = plan.geometry();
-  if (g.codec == Codec::sketch) return std::min<std::uint64_t>(g.items, g.blocks * block_cells(g));
-  const std::uint64_t items = plan.payload_bytes() / (g.grain * plan.cell_bytes());
-  if (g.index != Index::bloom) return items;
-  // False positives vary: six deviations, and a little.
-  const auto false_positives = static_cast<double>(items - std::min(items, g.expected_items));
-  return std::min(g.items, items + static_cast<std::uint64_t>(6 * std::sqrt(false_positives)) + 64);
-}
-
-std::uint64_t room_items(const Plan& plan, const Launch& launch) {
-  return launch.items == kPlannedItems ? planned_items(plan) : launch.items;
-}
-
-// ---- memory
-
-// Everything a verb may need. Arrays exist whether or not a plan uses them; those it does not use have no length.
-struct Memory {
-  std::uint64_t* zeroed = nullptr;
-  std::uint64_t zeroed_words = 0;
-  Counts own;
-  Counts all;
-  Counts kept;
-  std::uint64_t* own_words = nullptr;
-  std::uint64_t* all_words = nullptr;
-  std::uint64_t* kept_words = nullptr;
-  std::uint64_t* flag_copy = nullptr;
-  ListScratch list;
-  SparseScratch sparse;
-  Dealt dealt;
-  std::uint8_t* turned = nullptr;
-  void* kept_values = nullptr;  // Source::kept
-  void* values = nullptr;
-  std::uint64_t values_room = 0;  // in items
-  void* vectors = nullptr;
-};
-
-// With fewer blocks than fill a GPU twice (132 multiprocessors of an H200), items are better shared out evenly.
-constexpr std::uint32_t kManyBlocks = 264;
-
-bool goes_by_blocks(const Geometry& g) { return detail::peels_on_chip(g) && g.blocks >= kManyBlocks; }
-
-// Whether values are worth keeping on the first pass over an array: where somebody wants them in the order of the
-// items, and they are few. Encoding 2^27 float32 as packed took 163 instead of 178 us at 1% so, 247 instead of 269 at
-// 10%, and 381 instead of 329 at 30% (H200).
-bool keeps_values(const Geometry& g) {
-  const bool wanted = g.codec == Codec::packed ? g.index != Index::bloom : !goes_by_blocks(g);
-  return g.grain == 1 && wanted && g.expected_items <= g.items / 7;
-}
-
-Memory lay_out(const Plan& plan, std::uint64_t items, Arena& arena) {
-  const Geometry& g = plan.geometry();
-  const std::uint64_t tiles = detail::tiles_of(g);
-  const std::uint64_t supers = detail::supers_of(g);
-  const bool sketch = g.codec == Codec::sketch;
-  Memory m;
-  // Three sets of what is done of supers, and how many members each block has.
-  const std::uint64_t done = (supers + 2) / 2;
-  const std::uint64_t members = sketch ? (std::uint64_t{g.blocks} + 1) * detail::kCountStride / 2 : 0;
-  m.zeroed_words = 3 * done + members;
-  m.zeroed = arena.take<std::uint64_t>(m.zeroed_words);
-  Counts* const sets[] = {&m.own, &m.all, &m.kept};
-  for (unsigned i = 0; i < 3; ++i) {
-    sets[i]->tiles = arena.take<std::uint32_t>(tiles);
-    sets[i]->supers = arena.take<std::uint64_t>(supers);
-    if (m.zeroed != nullptr) sets[i]->done = reinterpret_cast<std::uint32_t*>(m.zeroed + i * done);
-  }
-  if (m.zeroed != nullptr) m.dealt.counts = reinterpret_cast<std::uint32_t*>(m.zeroed + 3 * done);
-  m.own_words = arena.take<std::uint64_t>(row_words(g));
-  m.all_words = arena.take<std::uint64_t>(row_words(g));
-  m.kept_words = arena.take<std::uint64_t>(row_words(g));
-  m.flag_copy = arena.take<std::uint64_t>(1);
-
-  if (g.index == Index::list) {
-    m.list.room = std::min(items, g.items / 2 + 1);
-    m.list.chunks = detail::list_chunks(g, items);
-    m.list.positions = arena.take<std::byte>(m.list.room * (g.items <= 0xFFFFFFFFu ? 4 : 8));
-    m.list.directory = arena.take<std::uint64_t>(m.list.chunks);
-    m.list.lengths = arena.take<std::uint64_t>(m.list.chunks);
-    m.list.starts = arena.take<std::uint64_t>(m.list.chunks);
-    m.list.scan_bytes = detail::list_scan_bytes(m.list.chunks);
-    m.list.scan = arena.take<std::byte>(m.list.scan_bytes);
-  }
-  if (keeps_values(g)) m.kept_values = arena.take<std::byte>(tiles * detail::kKept * size_of(g.type));
-  m.sparse.stays = arena.take<std::uint64_t>(items);
-  m.sparse.ranks = arena.take<std::uint64_t>(items);
-  m.sparse.values = arena.take<std::byte>(items * g.grain * size_of(g.type));
-  m.sparse.scan_bytes = detail::sparse_scan_bytes(items);
-  m.sparse.scan = arena.take<std::byte>(m.sparse.scan_bytes);
-
-  if (sketch) {
-    m.dealt.capacity = static_cast<std::uint32_t>(block_cells(g));
-    m.dealt.locals = arena.take<std::uint32_t>(g.blocks * block_cells(g));
-    m.dealt.ranks = arena.take<std::uint32_t>(g.blocks * block_cells(g));
-    m.values_room = std::max(items, planned_items(plan));
-    m.values = arena.take<std::byte>(m.values_room * g.grain * size_of(g.type));
-    if (goes_by_blocks(g)) m.turned = arena.take<std::uint8_t>(std::uint64_t{g.blocks} * detail::turned_pitch(g));
-    if (!detail::peels_on_chip(g)) {
-      std::size_t bytes = 0;
-      must(detail::vector_scratch_bytes(g, bytes));
-      m.vectors = arena.take<std::byte>(bytes);
-    }
-  }
-  return m;
-}
-
-// How long an index can get.
-std::uint64_t index_room(const Plan& plan, std::uint64_t items) {
-  const Geometry& g = plan.geometry();
-  if (g.index != Index::list) return plan.index_words();
-  // Codes of a chunk take at most what docs/format.md says an encoder's do: 2 bits and the low ones of each gap.
-  const std::uint64_t chunks = detail::list_chunks(g, items);
-  const std::uint64_t coded = std::min(items, g.items / 2 + 1);
-  const std::uint64_t low_bits = coded == 0 ? 0 : std::bit_width(g.items / coded + 1) + 1;
-  return 2 + 2 * chunks + (coded * (low_bits + 2) + 63) / 64;
-}
 
 // ---- one call
 
@@ -261,7 +52,7 @@ class Call {
       refuse("The workspace must be device memory aligned to 256 bytes, as cudaMalloc gives it.");
     }
     Arena arena(launch.workspace);
-    memory_ = lay_out(plan, room_items(plan, launch), arena);
+    memory_ = detail::lay_out(plan, room_items(plan, launch), arena);
     if (arena.used() > launch.workspace_bytes) {
       refuse("The workspace has " + std::to_string(launch.workspace_bytes) + " bytes and this call needs " +
              std::to_string(arena.used()) + "; room_for() says how many for a plan and Launch::items.");
@@ -277,9 +68,9 @@ class Call {
   [[nodiscard]] Status* status() const { return status_; }
   [[nodiscard]] const Memory& memory() const { return memory_; }
 
-  [[nodiscard]] Items own(std::uint64_t* words) const { return {words, bitmap_words(g_), memory_.own}; }
+  [[nodiscard]] Items own(std::uint64_t* words) const { return {words, peel::detail::word_count(g_), memory_.own}; }
   [[nodiscard]] Items own() const { return {memory_.own_words, row_words(g_), memory_.own}; }
-  [[nodiscard]] Items all(std::uint64_t* words) const { return {words, bitmap_words(g_), memory_.all}; }
+  [[nodiscard]] Items all(std::uint64_t* words) const { return {words, peel::detail::word_count(g_), memory_.all}; }
   [[nodiscard]] Items all() const { return {memory_.all_words, row_words(g_), memory_.all}; }
 
  private:
@@ -306,25 +97,6 @@ void check_message(const Plan& plan, const Message& message, std::uint64_t words
   }
 }
 
-void check_array(const Plan& plan, const void* data, std::uint64_t size, ElementType type) {
-  if (type != plan.type()) {
-    refuse("The array is of " + std::string(name(type)) + " and the plan of " + std::string(name(plan.type())) +
-           "; make a plan for this type.");
-  }
-  if (data == nullptr && size != 0) refuse("The array is a null pointer; pass its elements.");
-  if (reinterpret_cast<std::uintptr_t>(data) % size_of(type) != 0) {
-    refuse("The array is not aligned to its element size; copy it to aligned memory.");
-  }
-}
-
-void check_dense(const Plan& plan, const void* data, std::uint64_t size, ElementType type) {
-  if (size != plan.elements()) {
-    refuse("The array has " + std::to_string(size) + " elements and the plan " + std::to_string(plan.elements()) +
-           "; make a plan for this length.");
-  }
-  check_array(plan, data, size, type);
-}
-
 void check_sparse(const Plan& plan, const ConstSparse& x, const Launch& launch) {
   check_array(plan, x.values, x.count, x.type);
   if (x.items == nullptr && x.count != 0) refuse("The item numbers are a null pointer; pass them.");
@@ -340,10 +112,6 @@ void check_sparse(const Plan& plan, const ConstSparse& x, const Launch& launch) 
 
 void check_losses(const DecodeOptions& options) {
   if (options.lost_items == nullptr && options.lost_room != 0) refuse("The list of lost items has room and no memory.");
-}
-
-void check_packed(const Plan& plan) {
-  if (plan.codec() != Codec::packed) refuse("Only packed messages are made in two rounds; call encode() for a sketch.");
 }
 
 std::uint64_t stated_words(const Plan& plan) { return plan.index() == Index::list ? 2 : plan.index_words(); }
@@ -401,8 +169,8 @@ Marked write_index(const Call& call, const View& x, std::uint64_t* support, cons
                                call.stream()));
       break;
     default:
-      if (own.words != message.index && bitmap_words(g) != 0) {
-        must(cudaMemcpyAsync(message.index, own.words, bitmap_words(g) * sizeof(std::uint64_t),
+      if (own.words != message.index && peel::detail::word_count(g) != 0) {
+        must(cudaMemcpyAsync(message.index, own.words, peel::detail::word_count(g) * sizeof(std::uint64_t),
                              cudaMemcpyDeviceToDevice, call.stream()));
       }
   }
@@ -446,7 +214,7 @@ void fill_payload(const Call& call, const Marked& marked, const Items& all, cons
 void fill_sketch(const Call& call, const Marked& marked, const Message& message) {
   const Geometry& g = call.g();
   const Conversion how = conversion_of(g);
-  if (marked.source.x != nullptr && goes_by_blocks(g)) {
+  if (marked.source.x != nullptr && call.memory().path == SketchPath::blocks) {
     must(detail::turn_bitmap(g, marked.own, call.memory().turned, call.stream()));
     return must(detail::sketch_blocks(g, how, marked.source.x, call.memory().turned, message.payload, call.stream()));
   }
@@ -493,7 +261,7 @@ void encode_values_view(const Plan& plan, const View& x, const std::uint64_t* su
   if (support == nullptr) refuse("encode_values needs the `support` that encode_index filled.");
   const Call call(plan, launch);
   const Geometry& g = call.g();
-  const Items own{const_cast<std::uint64_t*>(support), bitmap_words(g), call.memory().own};
+  const Items own{const_cast<std::uint64_t*>(support), peel::detail::word_count(g), call.memory().own};
   const Marked marked = again(call, x, own);
   const Items all = read_index(call, message, nullptr, Counted::yes);
   fill_payload(call, marked, all, message);
@@ -541,7 +309,7 @@ Decoded decode_values(const Call& call, const Message& message, const void* x, c
   must(detail::deal(g, out.all, m.dealt, call.stream()));
   const Conversion how = conversion_of(g);
   const Losses losses{options.lost_items, options.lost_room, options.estimate, options.estimate ? nullptr : kept};
-  if (detail::peels_on_chip(g)) {
+  if (m.path != SketchPath::vectors) {
     must(detail::peel_members(g, how, m.dealt, message.payload, x, m.values, losses, call.status(), call.stream()));
   } else {
     must(detail::peel_vectors(g, how, m.dealt, message.payload, m.vectors, x, m.values, losses, call.status(),
@@ -549,7 +317,7 @@ Decoded decode_values(const Call& call, const Message& message, const void* x, c
   }
   must(detail::lose_overfull(g, how, out.all, m.dealt, message.payload, x, m.values, losses, call.status(),
                              call.stream()));
-  out.how = plain(g);
+  out.how = detail::plain(g);
   out.values = m.values;
   out.room = m.values_room * g.grain;
   return out;
@@ -557,41 +325,19 @@ Decoded decode_values(const Call& call, const Message& message, const void* x, c
 
 }  // namespace
 
-Room room_for(const Plan& plan, std::uint64_t items) {
-  items = std::min(items, plan.items());
-  Room room;
-  room.items = items;
-  room.index_words = index_room(plan, items);
-  room.payload_bytes = plan.codec() == Codec::sketch ? plan.payload_bytes() : items * plan.grain() * plan.cell_bytes();
-  room.support_words = row_words(plan.geometry());
-  Arena arena;
-  (void)lay_out(plan, items, arena);
-  room.workspace_bytes = arena.used();
-  return room;
-}
-
-Room room_for(const Plan& plan) { return room_for(plan, planned_items(plan)); }
-
 void check(const Plan& plan, const Status& status) {
   if ((status.flags & kNotFinite) != 0) {
     throw Error(ErrorCode::not_finite,
                 "An element is NaN or infinite, which fixed cells cannot hold; use packed with native cells, or skip "
                 "this step.");
   }
-  if ((status.flags & kOverflow) != 0) {
-    throw Error(ErrorCode::overflow, "On some worker a value did not fit scale " + std::to_string(plan.scale()) +
-                                         " with " + std::to_string(plan.workers()) +
-                                         " workers; encode again with a smaller scale (fit_scale gives it).");
-  }
+  if ((status.flags & kOverflow) != 0) peel::detail::refuse_overflow(plan);
   if ((status.flags & kBadItems) != 0) {
     refuse(
         "The item numbers of a sparse gradient must increase and stay below the plan's items; sort them and add up "
         "the values of items that occur twice.");
   }
-  if ((status.flags & kLacksItems) != 0) {
-    throw Error(ErrorCode::corrupt_message,
-                "The combined index lacks an item of this worker; OR the indexes of all workers before encode_values.");
-  }
+  if ((status.flags & kLacksItems) != 0) peel::detail::refuse_lacking_items();
   if ((status.flags & kCorrupt) != 0) {
     throw Error(
         ErrorCode::corrupt_message,
@@ -654,7 +400,7 @@ void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptio
   check_losses(options);
   const Call call(plan, launch);
   const Geometry& g = call.g();
-  if (g.codec == Codec::sketch && goes_by_blocks(g)) {
+  if (call.memory().path == SketchPath::blocks) {
     const std::uint64_t* flags = nullptr;
     const Items all = read_index(call, message, &flags, Counted::no);
     must(detail::turn_bitmap(g, all, call.memory().turned, call.stream()));
@@ -683,13 +429,8 @@ void decode(const Plan& plan, const Message& message, const Sparse& x, const Dec
 }
 
 void count_grains(ConstDense x, const PlanOptions& options, std::uint64_t* counts, cudaStream_t stream) {
-  if (x.size != options.elements || x.type != options.type || (x.data == nullptr && x.size != 0)) {
-    refuse("The array's length and type must be those of the options.");
-  }
+  peel::detail::check_counted(x, options);
   if (counts == nullptr) refuse("The counts are a null pointer; give them kGrainCounts words of device memory.");
-  if (reinterpret_cast<std::uintptr_t>(x.data) % size_of(x.type) != 0) {
-    refuse("The array is not aligned to its element size; copy it to aligned memory.");
-  }
   const std::uint64_t windows = peel::detail::windows_of(options.elements);
   must(detail::count_grain_windows(x.type, x.data, x.size, limits_of(Plan::make(options).geometry()), windows,
                                    peel::detail::windows_taken(windows), counts, stream));

@@ -1,0 +1,50 @@
+// The memory of a call: how a workspace is cut, and how much there must be.
+#pragma once
+
+#include "codec/cuda/arena.h"
+#include "codec/cuda/kernels.h"
+
+namespace peel::cuda::detail {
+
+void must(cudaError_t code);  // throws peel::Error
+
+// How a sketch is made and peeled on the current device.
+enum class SketchPath : std::uint8_t {
+  none,     // packed
+  blocks,   // block by block out of a turned bitmap; sparse views go by members
+  members,  // members are dealt, and blocks peeled on the chip
+  vectors,  // members are dealt, and values follow the order in which they peel
+};
+
+// Everything a verb may need. Arrays exist whether or not a plan uses them; those it does not use have no length.
+struct Memory {
+  std::uint64_t* zeroed = nullptr;
+  std::uint64_t zeroed_words = 0;
+  Counts own;
+  Counts all;
+  Counts kept;
+  std::uint64_t* own_words = nullptr;
+  std::uint64_t* all_words = nullptr;
+  std::uint64_t* kept_words = nullptr;
+  std::uint64_t* flag_copy = nullptr;
+  ListScratch list;
+  SparseScratch sparse;
+  Dealt dealt;
+  std::uint8_t* turned = nullptr;
+  void* kept_values = nullptr;  // Source::kept
+  void* values = nullptr;
+  std::uint64_t values_room = 0;  // in items
+  void* vectors = nullptr;
+  SketchPath path = SketchPath::none;
+};
+
+// What must be zero lies together at the front, and one kernel clears it together with the status.
+Memory lay_out(const Plan& plan, std::uint64_t items, Arena& arena);
+
+// Most items that a payload of this plan can be asked to hold; and those a launch made room for.
+std::uint64_t planned_items(const Plan& plan);
+std::uint64_t room_items(const Plan& plan, const Launch& launch);
+
+std::uint64_t row_words(const Geometry& g);  // of a bitmap, rounded up to whole rows of a Bloom filter
+
+}  // namespace peel::cuda::detail
