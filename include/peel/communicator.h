@@ -23,8 +23,8 @@ struct Collective {
     bit_or,      // data = the OR of all workers' data, whole 64-bit words
     all_to_all,  // send[w] goes to worker w; received[w] is what w sent here, whatever its length
     all_gather,  // send[0] goes to every worker; received[w] is what w sent
+    settle,      // nothing moves; device memory only: what was put on the stream before has happened
   };
-  enum class Memory : std::uint8_t { host, device };
   Kind kind = Kind::sum;
   ElementType type = ElementType::int32;
   std::span<std::byte> data = {};
@@ -39,11 +39,20 @@ struct Collective {
   // was put there before the collective starts comes before it, and what is put there once it is complete comes after.
   Memory memory = Memory::host;
   // all_to_all, all_gather in device memory: where the part of each worker goes, as long as what it sends; `received`
-  // is not used. The own one is left alone.
+  // is not used. The own one is left alone. A part may be in several pieces, the same number for every worker: then
+  // `send` and `into` hold all pieces of worker 0, then those of worker 1, and so on.
   std::vector<std::span<std::byte>> into = {};
   // bit_or in device memory: room to work in, apart from `data` and aligned to 64-bit words, of or_scratch_bytes().
   // What it holds in the end means nothing.
   std::span<std::byte> scratch = {};
+  // In device memory: what is copied to the host behind the collective, and is there once it is complete. `to` is
+  // page-locked.
+  struct Fetch {
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::vector<Fetch> fetch = {};
 };
 std::string_view name(Collective::Kind) noexcept;
 
@@ -71,6 +80,8 @@ struct LinkFacts {
   double copy_bytes_per_second = 8e9;  // of memory, on the slowest worker: what codec speeds are multiples of
 };
 
+class Device;
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -94,6 +105,9 @@ class Communicator {
   // for `timeout`; those in device memory move in a few large pieces.
   [[nodiscard]] virtual std::unique_ptr<Operation> start(Collective& what, std::uint32_t channel,
                                                          std::chrono::milliseconds timeout) = 0;
+
+  // Where exchanges of arrays in device memory work (peel/device.h), or null: it can reach host memory only.
+  [[nodiscard]] virtual std::shared_ptr<Device> device() const { return nullptr; }
 
   // Called when no operation moved: gives the processor away for a moment, at most a millisecond.
   virtual void relax() = 0;

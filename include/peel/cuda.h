@@ -19,10 +19,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "peel/codec.h"
+#include "peel/device.h"
 #include "peel/gradient.h"
 #include "peel/grain.h"
 #include "peel/plan.h"
@@ -133,5 +136,18 @@ void decode(const Plan& plan, const Message& message, const Sparse& x, const Dec
 inline constexpr std::size_t kGrainCounts = 2047;
 void count_grains(ConstDense x, const PlanOptions& options, std::uint64_t* counts, cudaStream_t stream);
 GrainChoice best_grain(std::span<const std::uint64_t> counts, const PlanOptions& options);
+
+// ---- all-reduces of arrays in device memory
+
+// Where exchanges get device memory from. What is released may still be used by what was put on the stream before.
+struct Allocator {
+  std::function<void*(std::size_t bytes)> allocate;  // aligned to 256 bytes; throws if there is none
+  std::function<void(void* memory)> release;
+};
+
+// For World::device: exchanges of `workers` workers whose arrays are in the memory of the current device, with kernels
+// on `stream`, which stays the caller's and must outlive every exchange on it. Without an allocator: cudaMallocAsync.
+// Communicators over NCCL have one already (Communicator::device), and peel::allreduce uses it.
+std::shared_ptr<Device> make_device(cudaStream_t stream, unsigned workers, Allocator allocator = {});
 
 }  // namespace peel::cuda

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "peel/communicator.h"
+#include "peel/device.h"
 #include "peel/gradient.h"
 #include "peel/report.h"
 #include "peel/state.h"
@@ -28,6 +29,7 @@ struct World {
   bool moves_buffers = true;  // all_to_all and all_gather exist: split and gather are possible
   bool sums_floats = true;    // false: integers only, so packed uses fixed cells and dense floats are refused
   bool sends_room = false;    // parts of all_to_all and all_gather take at least their likely_bytes; reports count them
+  std::shared_ptr<Device> device = nullptr;  // arrays may be in the memory of this one
 };
 
 enum class Outcome : std::uint8_t {

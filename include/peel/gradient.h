@@ -66,14 +66,16 @@ struct ConstDense {
   ConstDense(const std::vector<T>& x) : ConstDense(std::span<const T>(x)) {}
 };
 
-// N elements to write.
+// N elements to write. All-reduces take them in device memory, too; the codec of the host does not look at `memory`.
 struct Dense {
   void* data = nullptr;
   std::uint64_t size = 0;
   ElementType type = ElementType::float32;
+  Memory memory = Memory::host;
 
   Dense() = default;
-  Dense(void* data_, std::uint64_t size_, ElementType type_) : data(data_), size(size_), type(type_) {}
+  Dense(void* data_, std::uint64_t size_, ElementType type_, Memory memory_ = Memory::host)
+      : data(data_), size(size_), type(type_), memory(memory_) {}
   template <detail::Element T>
   Dense(std::span<T> x) : data(x.data()), size(x.size()), type(detail::ElementOf<T>::value) {}
   template <detail::Element T>

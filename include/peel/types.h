@@ -28,6 +28,9 @@ enum class Codec : std::uint8_t { packed = 0, sketch = 1 };
 // Which items a message holds. Bitmap and Bloom filter combine by OR; a list only by peel::merge.
 enum class Index : std::uint8_t { automatic = 0, bitmap = 1, bloom = 2, list = 3 };
 
+// Where an array lies: in the memory of the host, or of a GPU.
+enum class Memory : std::uint8_t { host, device };
+
 // A 16-bit float as it lies in memory; arithmetic on it is the caller's business.
 struct float16 {
   std::uint16_t bits;
@@ -43,5 +46,6 @@ std::string_view name(ElementType) noexcept;
 std::string_view name(CellType) noexcept;
 std::string_view name(Codec) noexcept;
 std::string_view name(Index) noexcept;
+std::string_view name(Memory) noexcept;
 
 }  // namespace peel

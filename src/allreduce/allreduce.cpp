@@ -20,6 +20,7 @@ World world_of(Communicator& communicator, const StateOptions& options, ElementT
   }
   world.moves_buffers = communicator.offers(Collective::Kind::all_to_all, type) &&
                         communicator.offers(Collective::Kind::all_gather, type);
+  world.device = communicator.device();
   world.sums_floats = communicator.offers(Collective::Kind::sum, ElementType::float32);
   return world;
 }

@@ -72,6 +72,12 @@ std::string refusal(const StateData& state, const World& world, ElementType type
 std::string refusal(const StateData& state, const World& world, Dense x, Outcome outcome) {
   if (x.data == nullptr && x.size != 0) return "its array is a null pointer; pass the elements.";
   if (static_cast<unsigned>(x.type) > 7) return "its element type is unknown.";
+  if (x.memory == Memory::device && world.device == nullptr) {
+    return "its array is in device memory, which this transport cannot reach; use NCCL, or copy it to the host.";
+  }
+  if (x.memory == Memory::device && outcome == Outcome::scattered) {
+    return "a reduce-scatter works on host memory; use an all-reduce, or copy the array to the host.";
+  }
   if (reinterpret_cast<std::uintptr_t>(x.data) % size_of(x.type) != 0) {
     return "its array is not aligned to the element size; copy it to aligned memory.";
   }
@@ -99,6 +105,9 @@ std::string refusal(const StateData& state, const World& world, ConstSparse x) {
   return refusal(state, world, x.type, o.elements, Outcome::everywhere, /*sparse=*/true);
 }
 
+// Of the memory of a GPU: about what they have had for years, and the same on every worker, as a measurement is not.
+constexpr double kDeviceCopySpeed = 1e12;  // bytes per second
+
 // One chunk under way.
 struct Active {
   Chunk chunk;
@@ -114,6 +123,7 @@ class Exchange::Impl {
  public:
   Impl(State& state, const World& world, Dense x, Outcome outcome)
       : state_(state.data()), world_(world), outcome_(outcome), dense_(x), type_(x.type), elements_(x.size) {
+    if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
     open_or_release(refusal(state_, world_, x, outcome));
   }
   Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
@@ -168,11 +178,16 @@ class Exchange::Impl {
   enum class Phase : std::uint8_t { begin, opening, explain, differing, running };
 
   [[nodiscard]] bool sparse() const { return sum_ != nullptr; }
+  [[nodiscard]] bool on_device() const { return dense_.memory == Memory::device; }
   [[nodiscard]] const StateOptions& options() const { return state_.options; }
 
   // Gives back the state of an exchange that did not finish: the others may think otherwise of it, so all ask again.
   void release() {
     if (!holds_state_) return;
+    for (Slot& slot : state_.slots) {
+      if (slot.device != nullptr) slot.device->abandon();
+      slot.device = nullptr;
+    }
     state_.unasked = 0;
     state_.busy = false;
   }
@@ -212,9 +227,12 @@ class Exchange::Impl {
   }
 
   // A chunk may be encoded while the opening is under way, which may yet refuse it or plan it anew; so nothing may be
-  // written then. A dense course averages in place, and gains nothing by an early start.
+  // written then. A dense course averages in place, and gains nothing by an early start; on a device a sketch does so,
+  // too.
   [[nodiscard]] bool writes_at_once() const {
-    return outcome_ == Outcome::everywhere && !choices_.empty() && choices_[0].strategy == Strategy::dense;
+    if (outcome_ == Outcome::scattered || choices_.empty()) return false;
+    const bool averages_first = on_device() && options().average && choices_[0].strategy == Strategy::sketch;
+    return averages_first || choices_[0].strategy == Strategy::dense;
   }
 
   // All workers count these steps alike, from one at which they agreed.
@@ -246,6 +264,7 @@ class Exchange::Impl {
   void remember_array() {
     layout_ = outcome_ == Outcome::scattered ? cut_shares(options(), elements_, type_, world_.size)
               : sparse()                     ? cut_sparse(options())
+              : on_device()                  ? cut_device(options(), elements_, type_)
                                              : cut_dense(options(), elements_, type_);
     const bool same = state_.elements == elements_ && state_.type == type_ && state_.workers == world_.size &&
                       state_.chunks.size() == layout_.chunks.size() && has_given_grain();
@@ -277,6 +296,7 @@ class Exchange::Impl {
     terms_.add("elements", number(elements_));
     terms_.add("type", std::string(peel::name(type_)));
     terms_.add("view", sparse() ? "sparse" : "dense");
+    terms_.add("memory", std::string(peel::name(dense_.memory)));
     terms_.add("outcome", outcome_ == Outcome::scattered ? "reduce-scatter" : "all-reduce");
     terms_.add("strategy", std::string(peel::name(o.strategy)));
     terms_.add("grain", number(o.grain));
@@ -441,9 +461,17 @@ class Exchange::Impl {
                                                             .choice = choices_[number]},
                                                   .course = nullptr,
                                                   .slot = slot_number});
-    active->course = outcome_ == Outcome::scattered ? make_scatter(dense_, pieces_of(number))
-                                                    : make_course(active->chunk.choice.strategy);
+    active->course = make_course_for(number, active->chunk);
     return active;
+  }
+
+  std::unique_ptr<Course> make_course_for(std::size_t number, Chunk& chunk) {
+    if (outcome_ == Outcome::scattered) return make_scatter(dense_, pieces_of(number));
+    if (!on_device()) return make_course(chunk.choice.strategy);
+    if (chunk.slot.device == nullptr || !chunk.slot.device->is_of(*world_.device)) {
+      chunk.slot.device = world_.device->make_slot();
+    }
+    return world_.device->make_course(chunk.choice.strategy);
   }
 
   [[nodiscard]] double factor() const { return options().average ? 1.0 / world_.size : 1.0; }
@@ -451,9 +479,9 @@ class Exchange::Impl {
   [[nodiscard]] ChunkView view_of(std::size_t number, Slot& slot) {
     const Share range = layout_.chunks[number];
     if (!sparse()) {
-      return ChunkView(
-          Dense(static_cast<std::byte*>(dense_.data) + range.begin * size_of(type_), range.end - range.begin, type_),
-          factor());
+      return ChunkView(Dense(static_cast<std::byte*>(dense_.data) + range.begin * size_of(type_),
+                             range.end - range.begin, type_, dense_.memory),
+                       factor());
     }
     const std::uint64_t grain = options().grain;
     const std::uint64_t first = range.begin / grain;
@@ -552,8 +580,12 @@ class Exchange::Impl {
     }
   }
 
+  // Of one worker's part, which has several pieces only in device memory.
   [[nodiscard]] std::uint64_t wire_bytes(const Collective& ask, std::size_t part) const {
-    return std::max<std::uint64_t>(ask.send[part].size(), world_.sends_room ? ask.likely_bytes : 0);
+    const std::size_t pieces = std::max<std::size_t>(1, ask.into.size() / world_.size);
+    std::uint64_t bytes = 0;
+    for (std::size_t p = 0; p < pieces; ++p) bytes += ask.send[part * pieces + p].size();
+    return std::max<std::uint64_t>(bytes, world_.sends_room ? ask.likely_bytes : 0);
   }
 
   Collective* hand_out(Collective& ask) {
@@ -569,6 +601,8 @@ class Exchange::Impl {
         break;
       case Collective::Kind::all_gather:
         report_.bytes_sent += others * wire_bytes(ask, 0);
+        break;
+      case Collective::Kind::settle:
         break;
     }
     return &ask;

@@ -42,6 +42,12 @@ Layout cut_dense(const StateOptions& options, std::uint64_t elements, ElementTyp
   return cut(elements, chunk_length(options, elements, size_of(type)));
 }
 
+Layout cut_device(const StateOptions& options, std::uint64_t elements, ElementType type) {
+  constexpr std::uint64_t kWhole = std::uint64_t{512} << 20;  // bytes
+  const std::uint64_t bytes = options.chunk_bytes != 0 ? std::min(options.chunk_bytes, kLargest) : kWhole;
+  return cut(elements, round_up(std::max<std::uint64_t>(1, bytes / size_of(type)), kUnit));
+}
+
 // By items, not by elements, of which there may be any number: their bitmap is what is walked.
 Layout cut_sparse(const StateOptions& options) {
   constexpr std::uint64_t kMostSparse = 8;

@@ -35,6 +35,10 @@ void Slot::prepare(unsigned workers) {
     one.received.resize(workers);
     one.data = {};
     one.likely_bytes = 0;
+    one.memory = Memory::host;
+    one.into.clear();
+    one.scratch = {};
+    one.fetch.clear();
   }
 }
 
@@ -42,6 +46,7 @@ std::size_t Slot::memory_bytes() const {
   std::size_t bytes = support.memory_bytes() + workspace.memory_bytes() + message.index.capacity() * 8 +
                       message.payload.capacity() + list.capacity() * 8 + words.capacity() * 8 + values.capacity() +
                       own_parcel.capacity() + items.capacity() * 8;
+  if (device != nullptr) bytes += device->memory_bytes();
   for (const ItemMemory& one : shares) bytes += one.words.capacity() * 8 + one.positions.capacity() * 4;
   for (const auto& one : parcels) bytes += one.capacity();
   for (const Collective& one : collectives) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "allreduce/vitals.h"
 #include "peel/codec.h"
 #include "peel/communicator.h"
+#include "peel/device.h"
 #include "peel/message.h"
 #include "peel/report.h"
 #include "peel/state.h"
@@ -47,6 +49,7 @@ struct Slot {
   Buffer<std::byte> own_parcel;
   std::vector<std::uint64_t> items;  // of a sparse chunk, counted from its first
   std::array<Collective, 2> collectives;
+  std::unique_ptr<DeviceSlot> device;  // of arrays in device memory, which use none of the buffers above
 
   void prepare(unsigned workers);
   [[nodiscard]] std::size_t memory_bytes() const;

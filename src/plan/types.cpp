@@ -65,6 +65,8 @@ std::string_view name(CellType cells) noexcept {
 
 std::string_view name(Codec codec) noexcept { return codec == Codec::packed ? "packed" : "sketch"; }
 
+std::string_view name(Memory memory) noexcept { return memory == Memory::host ? "host" : "device"; }
+
 std::string_view name(Index index) noexcept {
   switch (index) {
     case Index::automatic:

@@ -1,5 +1,6 @@
 #include "transport/arguments.h"
 
+#include <algorithm>
 #include <string>
 
 #include "peel/error.h"
@@ -22,8 +23,14 @@ void check_data(const Collective& what) {
   }
 }
 
+// Pieces of each worker's part: one in host memory, any number in device memory.
+std::size_t pieces_of(const Collective& what, unsigned workers) {
+  return what.memory == Memory::host ? 1 : std::max<std::size_t>(1, what.into.size() / workers);
+}
+
 void check_send(const Collective& what, unsigned workers) {
-  const std::size_t wanted = what.kind == Collective::Kind::all_gather ? 1 : workers;
+  const std::size_t wanted =
+      pieces_of(what, workers) * (what.kind == Collective::Kind::all_gather ? 1 : std::size_t{workers});
   if (what.send.size() == wanted) return;
   refuse("An " + std::string(name(what.kind)) + " among " + std::to_string(workers) + " workers needs " +
          std::to_string(wanted) + " buffers to send, not " + std::to_string(what.send.size()) + ".");
@@ -31,9 +38,10 @@ void check_send(const Collective& what, unsigned workers) {
 
 // What a transport reads and writes on the device without another look.
 void check_into(const Collective& what, unsigned workers) {
-  if (what.into.size() == workers) return;
+  if (!what.into.empty() && what.into.size() % workers == 0) return;
   refuse("An " + std::string(name(what.kind)) + " in device memory among " + std::to_string(workers) +
-         " workers needs a place in `into` for each of them, not " + std::to_string(what.into.size()) + ".");
+         " workers needs a place in `into` for each of them, or several, and not " + std::to_string(what.into.size()) +
+         " in all.");
 }
 
 void check_scratch(const Collective& what, unsigned workers) {
@@ -54,16 +62,19 @@ void check_arguments(const Collective& what, unsigned workers) {
   const bool moves = what.kind == Collective::Kind::all_to_all || what.kind == Collective::Kind::all_gather;
   if (moves) {
     check_send(what, workers);
-  } else {
+  } else if (what.kind != Collective::Kind::settle) {
     check_data(what);
   }
-  if (what.memory != Collective::Memory::device || workers == 1) return;
+  if (what.memory == Memory::host && (what.kind == Collective::Kind::settle || !what.fetch.empty())) {
+    refuse("There is nothing to settle or to fetch in host memory; leave it out.");
+  }
+  if (what.memory != Memory::device || workers == 1) return;
   if (moves) check_into(what, workers);
   if (what.kind == Collective::Kind::bit_or) check_scratch(what, workers);
 }
 
 void require_host_memory(const Collective& what, std::string_view transport) {
-  if (what.memory == Collective::Memory::host) return;
+  if (what.memory == Memory::host) return;
   throw Error(ErrorCode::unsupported, "The transport " + std::string(transport) +
                                           " cannot reach the memory of a device; pass host memory or use make_nccl.");
 }

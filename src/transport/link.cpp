@@ -110,6 +110,8 @@ std::string_view name(Collective::Kind kind) noexcept {
       return "bit_or";
     case Collective::Kind::all_to_all:
       return "all_to_all";
+    case Collective::Kind::settle:
+      return "settle";
     default:
       return "all_gather";
   }

@@ -55,11 +55,11 @@ TEST(Collectives, NeedNoAlignmentBeyondTheElement) {
 TEST(Collectives, RefuseDeviceMemoryAndGoOn) {
   expect_no_errors(run_crowd(2, [](Communicator& communicator) {
     std::int32_t x = 1;
-    Collective what{.data = std::as_writable_bytes(std::span(&x, 1)), .memory = Collective::Memory::device};
+    Collective what{.data = std::as_writable_bytes(std::span(&x, 1)), .memory = Memory::device};
     const std::uint32_t channel = communicator.open_channel();
     testing::expect_refusal(ErrorCode::unsupported, "use make_nccl",
                             [&] { perform(communicator, what, channel, test::kPatience); });
-    what.memory = Collective::Memory::host;
+    what.memory = Memory::host;
     perform(communicator, what, channel, test::kPatience);
     EXPECT_EQ(x, 2);
   }));

@@ -15,7 +15,6 @@ namespace peel::testing {
 namespace {
 
 using Kind = Collective::Kind;
-using Memory = Collective::Memory;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 

@@ -58,7 +58,7 @@ __device__ void expand_quads(const ChunkMask& mask, const Conversion& how, const
 
 template <typename Bits, typename In>
 __device__ void expand_rows(const Geometry& g, std::uint64_t first, const ChunkMask& mask, const Conversion& how,
-                            const In* values, std::uint32_t left, Bits* x) {
+                            const In* values, std::uint32_t left, Bits* to) {
   const unsigned lane = threadIdx.x & 31;
 #pragma unroll 4
   for (unsigned i = 0; i < 32; ++i) {
@@ -66,15 +66,14 @@ __device__ void expand_rows(const Geometry& g, std::uint64_t first, const ChunkM
     const std::uint32_t from = __shfl_sync(kAll, mask.before, i) + __popc(row & bits_below(lane));
     Bits value = 0;
     if (row >> lane & 1) value = element_of<Bits>(from < left ? values[from] : In{0}, how);
-    const std::uint64_t element = first + i * 32 + lane - g.lead;
-    if (element < g.elements) store_once(x + element, value);
+    if (first + i * 32 + lane - g.lead < g.elements) store_once(to + i * 32 + lane, value);
   }
 }
 
 template <typename Bits, typename In>
 __global__ void __launch_bounds__(kThreads)
     expand_chunks(Geometry g, std::uint64_t tiles, Conversion how, Items all, const In* __restrict__ in,
-                  std::uint64_t room, Bits* __restrict__ x, const Status* status) {
+                  std::uint64_t room, Bits* __restrict__ x, Stripes where, const Status* status) {
   const std::uint64_t chunk = own_tile();  // chunks are what warps count here
   const std::uint64_t tile = chunk / kChunks;
   if (tile >= tiles || (status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) return;
@@ -88,34 +87,34 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint64_t rank = (rank_of(all.counts, tile) << g.grain_log2) + __reduce_add_sync(kAll, before);
   const auto left = static_cast<std::uint32_t>(rank >= room ? 0 : room - rank < kChunk ? room - rank : kChunk);
   const bool inside = first >= g.lead && first - g.lead + kChunk <= g.elements;
-  Bits* to = x + (first - g.lead);
+  Bits* to = x + (static_cast<std::int64_t>(first) + where.shift(tile));
   if (inside && reinterpret_cast<std::uintptr_t>(to) % (sizeof(Bits) == 8 ? 16 : 4 * sizeof(Bits)) == 0) {
     expand_quads(mask, how, in + rank, left, to);
   } else {
-    expand_rows(g, first, mask, how, in + rank, left, x);
+    expand_rows(g, first, mask, how, in + rank, left, to);
   }
 }
 
 template <typename Bits, typename In>
 void launch(const Geometry& g, const Conversion& how, const Items& all, const void* payload, std::uint64_t room,
-            void* x, Status* status, cudaStream_t stream) {
+            void* x, const Stripes& where, Status* status, cudaStream_t stream) {
   expand_chunks<Bits, In><<<tile_blocks(g) * kChunks, kThreads, 0, stream>>>(
-      g, tiles_of(g), how, all, static_cast<const In*>(payload), room, static_cast<Bits*>(x), status);
+      g, tiles_of(g), how, all, static_cast<const In*>(payload), room, static_cast<Bits*>(x), where, status);
 }
 
 }  // namespace
 
 cudaError_t expand(const Geometry& g, const Conversion& how, const Items& all, const void* payload, std::uint64_t room,
-                   void* x, Status* status, cudaStream_t stream) {
+                   void* x, const Stripes& where, Status* status, cudaStream_t stream) {
   if (tiles_of(g) == 0) return cudaSuccess;
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
     if (how.cells == CellType::native) {
-      launch<Bits, Bits>(g, how, all, payload, room, x, status, stream);
+      launch<Bits, Bits>(g, how, all, payload, room, x, where, status, stream);
     } else if (how.cells == CellType::fixed64) {
-      launch<Bits, std::uint64_t>(g, how, all, payload, room, x, status, stream);
+      launch<Bits, std::uint64_t>(g, how, all, payload, room, x, where, status, stream);
     } else {
-      launch<Bits, std::uint32_t>(g, how, all, payload, room, x, status, stream);
+      launch<Bits, std::uint32_t>(g, how, all, payload, room, x, where, status, stream);
     }
   });
   return cudaGetLastError();

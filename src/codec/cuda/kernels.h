@@ -30,6 +30,20 @@ struct Counts {
   std::uint32_t* done = nullptr;  // one for each super, and one; zero before anything is counted
 };
 
+// Where the elements of tiles lie: one tile after another, or `step` apart, from the tile `first` of an array on, whose
+// first item lacks `lead` elements. So the tiles of an array can be dealt to several workers like cards.
+struct Stripes {
+  std::uint32_t step = 1;
+  std::uint32_t first = 0;
+  std::uint32_t lead = 0;
+
+  // What a position (tile * kTilePositions and on) is away from the element of the array that it stands for.
+  __host__ __device__ std::int64_t shift(std::uint64_t tile) const {
+    return static_cast<std::int64_t>((tile * (step - 1) + first) * kTilePositions) - static_cast<std::int64_t>(lead);
+  }
+};
+inline Stripes contiguous(const Geometry& g) { return {1, 0, g.lead}; }
+
 // A bitmap over items.
 struct Items {
   std::uint64_t* words = nullptr;
@@ -43,6 +57,7 @@ struct Items {
 inline constexpr std::uint32_t kKept = kTilePositions / 4;
 struct Source {
   const void* x = nullptr;
+  Stripes where = {};  // of x
   const void* values = nullptr;
   const void* kept = nullptr;
 };
@@ -70,8 +85,8 @@ cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, st
 
 // ---- dense -> bitmap
 // Writes items.words (all of them) and counts; status->items and flags. `kept` as in Source, or null.
-cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
-                 void* kept, Status* status, cudaStream_t stream);
+cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Stripes& where, const Items& items,
+                 std::uint64_t* flag_word, void* kept, Status* status, cudaStream_t stream);
 // Counts a bitmap that came from elsewhere. Bits past the last item are damage. Without a status nothing is reported;
 // where no item can get lost, all are reported as recovered. More than `room` items are reported as such.
 enum class Recovering : std::uint8_t { none, all };
@@ -88,7 +103,7 @@ cudaError_t pack(const Geometry& g, const Conversion& how, const Source& source,
                  void* payload, std::uint64_t room, Status* status, cudaStream_t stream);
 // x from cells (or elements, where cells are native) in the order of all's items; zero elsewhere.
 cudaError_t expand(const Geometry& g, const Conversion& how, const Items& all, const void* payload, std::uint64_t room,
-                   void* x, Status* status, cudaStream_t stream);
+                   void* x, const Stripes& where, Status* status, cudaStream_t stream);
 
 // ---- Bloom filter
 cudaError_t bloom_insert(const Geometry& g, const std::uint64_t* words, std::uint64_t* rows, cudaStream_t stream);

@@ -44,10 +44,11 @@ __device__ void store_large(std::uint64_t bits, std::uint32_t grain_log2, std::u
 
 template <typename Bits, bool kChecked, bool kKeeps>
 __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 2 : 4)
-    mark_tiles(Geometry g, std::uint64_t tiles, Limits limits, const Bits* __restrict__ x, Items items,
+    mark_tiles(Geometry g, std::uint64_t tiles, Limits limits, const Bits* __restrict__ x, Stripes where, Items items,
                std::uint64_t* flag_word, Bits* kept, Status* status) {
   __shared__ Closing closing;
   const std::uint64_t tile = own_tile();  // may be past the last one: all its positions are outside then
+  const std::int64_t shift = where.shift(tile);
   const unsigned lane = threadIdx.x & 31;
   const auto magnitude = static_cast<Bits>(limits.mask);
   const auto zero = static_cast<Bits>(limits.zero);
@@ -60,14 +61,14 @@ __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 2 : 4)
     const std::uint64_t first = (tile << kTileLog2) + c * kChunk;
     Bits value[kRows];
     if (first >= g.lead && first - g.lead + kChunk <= g.elements) {
-      const Bits* row = x + (first - g.lead) + lane;
+      const Bits* row = x + (static_cast<std::int64_t>(first) + shift) + lane;
 #pragma unroll
       for (unsigned i = 0; i < kRows; ++i) value[i] = load_once(row + i * 32);
     } else {
 #pragma unroll
       for (unsigned i = 0; i < kRows; ++i) {
-        const std::uint64_t element = first + i * 32 + lane - g.lead;  // wraps before the array
-        value[i] = element < g.elements ? x[element] : Bits{0};
+        const std::uint64_t at = first + i * 32 + lane;
+        value[i] = at - g.lead < g.elements ? x[static_cast<std::int64_t>(at) + shift] : Bits{0};  // wraps before it
       }
     }
     std::uint32_t mask = 0;
@@ -103,21 +104,22 @@ __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 2 : 4)
 }
 
 template <typename Bits>
-void launch(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
-            void* kept, Status* status, cudaStream_t stream) {
+void launch(const Geometry& g, const Limits& limits, const void* x, const Stripes& where, const Items& items,
+            std::uint64_t* flag_word, void* kept, Status* status, cudaStream_t stream) {
   const auto checked = kept == nullptr ? mark_tiles<Bits, true, false> : mark_tiles<Bits, true, true>;
   const auto unchecked = kept == nullptr ? mark_tiles<Bits, false, false> : mark_tiles<Bits, false, true>;
   const auto kernel = limits.checked ? checked : unchecked;
-  kernel<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), limits, static_cast<const Bits*>(x), items, flag_word,
-                                                  static_cast<Bits*>(kept), status);
+  kernel<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), limits, static_cast<const Bits*>(x), where, items,
+                                                  flag_word, static_cast<Bits*>(kept), status);
 }
 
 }  // namespace
 
-cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Items& items, std::uint64_t* flag_word,
-                 void* kept, Status* status, cudaStream_t stream) {
+cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Stripes& where, const Items& items,
+                 std::uint64_t* flag_word, void* kept, Status* status, cudaStream_t stream) {
   if (tiles_of(g) == 0) return cudaSuccess;
-  with_bits(g.type, [&](auto bits) { launch<decltype(bits)>(g, limits, x, items, flag_word, kept, status, stream); });
+  with_bits(g.type,
+            [&](auto bits) { launch<decltype(bits)>(g, limits, x, where, items, flag_word, kept, status, stream); });
   return cudaGetLastError();
 }
 

@@ -17,6 +17,7 @@ constexpr unsigned kAhead = 4;
 template <typename Bits>
 struct TypedSource {
   const Bits* x;
+  Stripes where;
   const Bits* values;
   const Bits* kept;
 };
@@ -91,10 +92,11 @@ __global__ void __launch_bounds__(kThreads)
       return;
     }
   }
+  const std::int64_t shift = from.where.shift(tile);
   const auto element_at = [&](std::uint32_t i, std::uint32_t offset) -> Bits {
-    const std::uint64_t element = first + offset - g.lead;
-    if (element >= g.elements || (!kSame && !mine.has(offset))) return 0;
-    if (from.values == nullptr) return from.x[element];
+    const std::uint64_t at = first + offset;
+    if (at - g.lead >= g.elements || (!kSame && !mine.has(offset))) return 0;
+    if (from.values == nullptr) return from.x[static_cast<std::int64_t>(at) + shift];
     return from.values[own_rank + (kSame ? i : mine.rank(offset))];
   };
   list_tile(
@@ -133,8 +135,8 @@ cudaError_t pack(const Geometry& g, const Conversion& how, const Source& source,
   if (tiles_of(g) == 0) return cudaSuccess;
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
-    const TypedSource<Bits> from{static_cast<const Bits*>(source.x), static_cast<const Bits*>(source.values),
-                                 static_cast<const Bits*>(source.kept)};
+    const TypedSource<Bits> from{static_cast<const Bits*>(source.x), source.where,
+                                 static_cast<const Bits*>(source.values), static_cast<const Bits*>(source.kept)};
     if (how.cells == CellType::native) {
       launch<Bits, Bits>(g, how, from, own, all, payload, room, status, stream);
     } else if (how.cells == CellType::fixed64) {

@@ -11,6 +11,7 @@
 
 #include "codec/arguments.h"
 #include "codec/cuda/interpretation.h"
+#include "codec/cuda/striped.h"
 #include "codec/cuda/workspace.h"
 #include "codec/engine.h"
 #include "codec/grain_windows.h"
@@ -21,6 +22,7 @@
 namespace peel::cuda {
 
 using detail::Arena;
+using detail::contiguous;
 using detail::Conversion;
 using detail::conversion_of;
 using detail::Geometry;
@@ -34,6 +36,8 @@ using detail::room_items;
 using detail::row_words;
 using detail::SketchPath;
 using detail::Source;
+using detail::Striped;
+using detail::Views;
 using peel::detail::check_array;
 using peel::detail::check_dense;
 using peel::detail::check_packed;
@@ -45,14 +49,14 @@ namespace {
 
 class Call {
  public:
-  Call(const Plan& plan, const Launch& launch)
+  Call(const Plan& plan, const Launch& launch, Views views = Views::both)
       : plan_(plan), g_(plan.geometry()), stream_(launch.stream), status_(launch.status) {
     if (launch.status == nullptr) refuse("A verb reports to a status in device memory; give it one.");
     if (launch.workspace == nullptr || reinterpret_cast<std::uintptr_t>(launch.workspace) % 256 != 0) {
       refuse("The workspace must be device memory aligned to 256 bytes, as cudaMalloc gives it.");
     }
     Arena arena(launch.workspace);
-    memory_ = detail::lay_out(plan, room_items(plan, launch), arena);
+    memory_ = detail::lay_out(plan, room_items(plan, launch), views, arena);
     if (arena.used() > launch.workspace_bytes) {
       refuse("The workspace has " + std::to_string(launch.workspace_bytes) + " bytes and this call needs " +
              std::to_string(arena.used()) + "; room_for() says how many for a plan and Launch::items.");
@@ -127,9 +131,14 @@ struct Marked {
   Source source;
 };
 
+Marked mark_view(const Call& call, const Striped& x, const Items& own, std::uint64_t* flag_word, void* kept) {
+  must(
+      detail::mark(call.g(), limits_of(call.g()), x.data, x.where, own, flag_word, kept, call.status(), call.stream()));
+  return {own, {.x = x.data, .where = x.where, .kept = kept}};
+}
+
 Marked mark_view(const Call& call, ConstDense x, const Items& own, std::uint64_t* flag_word, void* kept) {
-  must(detail::mark(call.g(), limits_of(call.g()), x.data, own, flag_word, kept, call.status(), call.stream()));
-  return {own, {.x = x.data, .kept = kept}};
+  return mark_view(call, {x.data, contiguous(call.g())}, own, flag_word, kept);
 }
 
 Marked mark_view(const Call& call, const ConstSparse& x, const Items& own, std::uint64_t* flag_word, void*) {
@@ -223,9 +232,10 @@ void fill_sketch(const Call& call, const Marked& marked, const Message& message)
 }
 
 template <typename View>
-void encode_view(const Plan& plan, const View& x, const Message& message, const Launch& launch) {
+void encode_view(const Plan& plan, const View& x, const Message& message, const Launch& launch,
+                 Views views = Views::both) {
   check_message(plan, message, stated_words(plan));
-  const Call call(plan, launch);
+  const Call call(plan, launch, views);
   const Marked marked = write_index(call, x, nullptr, message);
   if (plan.codec() == Codec::sketch) return fill_sketch(call, marked, message);
   // Its own support is the union, but for the false positives of a Bloom filter.
@@ -244,7 +254,9 @@ void encode_index_view(const Plan& plan, const View& x, std::uint64_t* support, 
   (void)write_index(call, x, support, message);
 }
 
-Marked again(const Call&, ConstDense x, const Items& own) { return {own, {.x = x.data}}; }
+Marked again(const Call& call, ConstDense x, const Items& own) {
+  return {own, {.x = x.data, .where = contiguous(call.g())}};
+}
 Marked again(const Call& call, const ConstSparse& x, const Items& own) {
   Items scanned = call.own();
   must(detail::gather_sparse(call.g(), limits_of(call.g()), x.items, x.count, x.values, call.memory().sparse, scanned,
@@ -350,6 +362,10 @@ void check(const Plan& plan, const Status& status) {
   }
 }
 
+void detail::encode(const Plan& plan, const Striped& x, const Message& message, const Launch& launch) {
+  encode_view(plan, x, message, launch, Views::dense);
+}
+
 void encode(const Plan& plan, ConstDense x, const Message& message, const Launch& launch) {
   check_dense(plan, x.data, x.size, x.type);
   encode_view(plan, x, message, launch);
@@ -409,7 +425,8 @@ void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptio
                                     call.stream()));
   }
   const Decoded decoded = decode_values(call, message, x.data, options, Lost::keep_old);
-  must(detail::expand(g, decoded.how, decoded.all, decoded.values, decoded.room, x.data, call.status(), call.stream()));
+  must(detail::expand(g, decoded.how, decoded.all, decoded.values, decoded.room, x.data, contiguous(g), call.status(),
+                      call.stream()));
 }
 
 void decode(const Plan& plan, const Message& message, const Sparse& x, const DecodeOptions& options,

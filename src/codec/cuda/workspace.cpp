@@ -70,7 +70,7 @@ std::uint64_t room_items(const Plan& plan, const Launch& launch) {
   return launch.items == kPlannedItems ? planned_items(plan) : launch.items;
 }
 
-Memory lay_out(const Plan& plan, std::uint64_t items, Arena& arena) {
+Memory lay_out(const Plan& plan, std::uint64_t items, Views views, Arena& arena) {
   const Geometry& g = plan.geometry();
   const std::uint64_t tiles = tiles_of(g);
   const std::uint64_t supers = supers_of(g);
@@ -105,11 +105,13 @@ Memory lay_out(const Plan& plan, std::uint64_t items, Arena& arena) {
     m.list.scan = arena.take<std::byte>(m.list.scan_bytes);
   }
   if (keeps_values(g, m.path)) m.kept_values = arena.take<std::byte>(tiles * kKept * size_of(g.type));
-  m.sparse.stays = arena.take<std::uint64_t>(items);
-  m.sparse.ranks = arena.take<std::uint64_t>(items);
-  m.sparse.values = arena.take<std::byte>(items * g.grain * size_of(g.type));
-  m.sparse.scan_bytes = sparse_scan_bytes(items);
-  m.sparse.scan = arena.take<std::byte>(m.sparse.scan_bytes);
+  if (views == Views::both) {
+    m.sparse.stays = arena.take<std::uint64_t>(items);
+    m.sparse.ranks = arena.take<std::uint64_t>(items);
+    m.sparse.values = arena.take<std::byte>(items * g.grain * size_of(g.type));
+    m.sparse.scan_bytes = sparse_scan_bytes(items);
+    m.sparse.scan = arena.take<std::byte>(m.sparse.scan_bytes);
+  }
 
   if (sketch) {
     m.dealt.capacity = static_cast<std::uint32_t>(block_cells(g));
@@ -127,6 +129,12 @@ Memory lay_out(const Plan& plan, std::uint64_t items, Arena& arena) {
   return m;
 }
 
+std::size_t workspace_bytes(const Plan& plan, std::uint64_t items, Views views) {
+  Arena arena;
+  (void)lay_out(plan, items, views, arena);
+  return arena.used();
+}
+
 }  // namespace detail
 
 Room room_for(const Plan& plan, std::uint64_t items) {
@@ -136,9 +144,7 @@ Room room_for(const Plan& plan, std::uint64_t items) {
   room.index_words = detail::index_room(plan, items);
   room.payload_bytes = plan.codec() == Codec::sketch ? plan.payload_bytes() : items * plan.grain() * plan.cell_bytes();
   room.support_words = detail::row_words(plan.geometry());
-  detail::Arena arena;
-  (void)detail::lay_out(plan, items, arena);
-  room.workspace_bytes = arena.used();
+  room.workspace_bytes = detail::workspace_bytes(plan, items, detail::Views::both);
   return room;
 }
 

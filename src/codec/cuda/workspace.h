@@ -38,8 +38,11 @@ struct Memory {
   SketchPath path = SketchPath::none;
 };
 
-// What must be zero lies together at the front, and one kernel clears it together with the status.
-Memory lay_out(const Plan& plan, std::uint64_t items, Arena& arena);
+// What must be zero lies together at the front, and one kernel clears it together with the status. For arrays alone it
+// takes less.
+enum class Views : std::uint8_t { both, dense };
+Memory lay_out(const Plan& plan, std::uint64_t items, Views views, Arena& arena);
+std::size_t workspace_bytes(const Plan& plan, std::uint64_t items, Views views);
 
 // Most items that a payload of this plan can be asked to hold; and those a launch made room for.
 std::uint64_t planned_items(const Plan& plan);

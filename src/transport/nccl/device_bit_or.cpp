@@ -6,12 +6,12 @@
 namespace peel::detail {
 
 DeviceBitOr::DeviceBitOr(const Collective& what, const Place& place)
-    : DeviceJob(place, place.size == 1 || what.data.empty() ? 0 : 1),
+    : DeviceJob(what, place, place.size == 1 || what.data.empty() ? 0 : 1),
       data_(what.data),
       scratch_(what.scratch.data()),
       slices_(what.data.size(), place.size) {}
 
-bool DeviceBitOr::issue(const Slot& slot, std::size_t /*piece*/, unsigned stage) {
+bool DeviceBitOr::move(const Slot& slot, std::size_t /*piece*/, unsigned stage) {
   return is_short(data_.size(), place().size) ? issue_whole(slot.device.far, stage) : issue_sliced(stage);
 }
 

@@ -13,7 +13,9 @@ namespace peel::detail {
 class DeviceBitOr final : public DeviceJob {
  public:
   DeviceBitOr(const Collective& what, const Place& place);
-  bool issue(const Slot& slot, std::size_t piece, unsigned stage) override;
+
+ protected:
+  bool move(const Slot& slot, std::size_t piece, unsigned stage) override;
 
  private:
   bool issue_whole(std::byte* copies, unsigned stage);

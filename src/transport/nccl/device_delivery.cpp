@@ -5,14 +5,28 @@
 namespace peel::detail {
 namespace {
 
-std::span<const std::byte> sent_to(unsigned worker, const Collective& what) {
-  return what.send[what.kind == Collective::Kind::all_gather ? 0 : worker];
-}
+// What goes to a worker, and where it comes from one, piece by piece.
+struct Parts {
+  explicit Parts(const Collective& collective, const Place& place)
+      : what(collective), pieces(place.size == 1 ? 0 : collective.into.size() / place.size) {}
+  [[nodiscard]] std::span<const std::byte> leaving(unsigned worker, std::size_t piece) const {
+    return what.send[(what.kind == Collective::Kind::all_gather ? 0 : worker * pieces) + piece];
+  }
+  [[nodiscard]] std::span<std::byte> coming(unsigned worker, std::size_t piece) const {
+    return what.into[worker * pieces + piece];
+  }
 
-// An empty part is sent by nobody and awaited by nobody; a worker with nothing but such parts has nothing to do.
-std::size_t pieces_of(const Collective& what, const Place& place) {
+  const Collective& what;
+  std::size_t pieces;
+};
+
+// An empty piece is sent by nobody and awaited by nobody; a worker with nothing but such pieces has nothing to do.
+std::size_t moves_of(const Collective& what, const Place& place) {
+  const Parts parts(what, place);
   for (unsigned w = 0; w < place.size; ++w) {
-    if (w != place.rank && !(sent_to(w, what).empty() && what.into[w].empty())) return 1;
+    for (std::size_t p = 0; p < parts.pieces; ++p) {
+      if (w != place.rank && !(parts.leaving(w, p).empty() && parts.coming(w, p).empty())) return 1;
+    }
   }
   return 0;
 }
@@ -20,16 +34,19 @@ std::size_t pieces_of(const Collective& what, const Place& place) {
 }  // namespace
 
 DeviceDelivery::DeviceDelivery(const Collective& what, const Place& place)
-    : DeviceJob(place, pieces_of(what, place)), what_(what) {}
+    : DeviceJob(what, place, moves_of(what, place)), what_(what) {}
 
-bool DeviceDelivery::issue(const Slot& /*slot*/, std::size_t /*piece*/, unsigned /*stage*/) {
+bool DeviceDelivery::move(const Slot& /*slot*/, std::size_t /*piece*/, unsigned /*stage*/) {
+  const Parts parts(what_, place());
   Group group(place().comm);
   for (unsigned w = 0; w < place().size; ++w) {
     if (w == place().rank) continue;
-    const std::span<const std::byte> leaving = sent_to(w, what_);
-    const std::span<std::byte> coming = what_.into[w];
-    if (!leaving.empty()) group.send(leaving.data(), leaving.size(), w, place().stream);
-    if (!coming.empty()) group.receive(coming.data(), coming.size(), w, place().stream);
+    for (std::size_t p = 0; p < parts.pieces; ++p) {
+      const std::span<const std::byte> leaving = parts.leaving(w, p);
+      const std::span<std::byte> coming = parts.coming(w, p);
+      if (!leaving.empty()) group.send(leaving.data(), leaving.size(), w, place().stream);
+      if (!coming.empty()) group.receive(coming.data(), coming.size(), w, place().stream);
+    }
   }
   group.end();
   return true;

@@ -9,7 +9,9 @@ namespace peel::detail {
 class DeviceDelivery final : public DeviceJob {
  public:
   DeviceDelivery(const Collective& what, const Place& place);
-  bool issue(const Slot& slot, std::size_t piece, unsigned stage) override;
+
+ protected:
+  bool move(const Slot& slot, std::size_t piece, unsigned stage) override;
 
  private:
   const Collective& what_;

@@ -26,9 +26,9 @@ std::size_t pieces_of(const Collective& what, const Place& place) {
 }  // namespace
 
 DeviceSum::DeviceSum(const Collective& what, const Place& place)
-    : DeviceJob(place, pieces_of(what, place)), data_(what.data), type_(what.type) {}
+    : DeviceJob(what, place, pieces_of(what, place)), data_(what.data), type_(what.type) {}
 
-bool DeviceSum::issue(const Slot& slot, std::size_t piece, unsigned stage) {
+bool DeviceSum::move(const Slot& slot, std::size_t piece, unsigned stage) {
   const std::size_t begin = piece * piece_bytes(type_);
   const std::span<std::byte> numbers = data_.subspan(begin, std::min(piece_bytes(type_), data_.size() - begin));
   if (is_widened(type_)) return issue_widened(slot.device.near, numbers, stage);

@@ -9,7 +9,9 @@ namespace peel::detail {
 class DeviceSum final : public DeviceJob {
  public:
   DeviceSum(const Collective& what, const Place& place);
-  bool issue(const Slot& slot, std::size_t piece, unsigned stage) override;
+
+ protected:
+  bool move(const Slot& slot, std::size_t piece, unsigned stage) override;
 
  private:
   bool issue_widened(std::byte* wide, std::span<std::byte> numbers, unsigned stage);

@@ -27,6 +27,8 @@ std::unique_ptr<Job> make_device_job(const Collective& what, const Place& place)
       return std::make_unique<DeviceSum>(what, place);
     case Collective::Kind::bit_or:
       return std::make_unique<DeviceBitOr>(what, place);
+    case Collective::Kind::settle:
+      return std::make_unique<Settling>(what, place);
     default:
       return std::make_unique<DeviceDelivery>(what, place);
   }
@@ -35,7 +37,7 @@ std::unique_ptr<Job> make_device_job(const Collective& what, const Place& place)
 }  // namespace
 
 std::unique_ptr<Job> make_job(Collective& what, const Place& place) {
-  return what.memory == Collective::Memory::device ? make_device_job(what, place) : make_host_job(what, place);
+  return what.memory == Memory::device ? make_device_job(what, place) : make_host_job(what, place);
 }
 
 }  // namespace peel::detail

@@ -1,0 +1,36 @@
+// Where exchanges of arrays in device memory work: kernels on one stream of one GPU. A communicator over NCCL has one
+// (Communicator::device), and cuda::make_device (peel/cuda.h) makes one for other drivers of an Exchange.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "peel/report.h"
+
+namespace peel {
+
+class Device;
+
+namespace detail {
+class Course;
+
+// What a chunk under way keeps on the device, from step to step.
+class DeviceSlot {
+ public:
+  virtual ~DeviceSlot() = default;
+  [[nodiscard]] virtual std::size_t memory_bytes() const noexcept = 0;
+  [[nodiscard]] virtual bool is_of(const Device& device) const noexcept = 0;
+  // An exchange ended before its time, and the GPU may still write here: nothing is freed any more.
+  virtual void abandon() noexcept = 0;
+};
+}  // namespace detail
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // For the engine of exchanges alone.
+  [[nodiscard]] virtual std::unique_ptr<detail::DeviceSlot> make_slot() = 0;
+  [[nodiscard]] virtual std::unique_ptr<detail::Course> make_course(Strategy strategy) = 0;
+};
+
+}  // namespace peel
