@@ -1,10 +1,11 @@
-# peelreduce_cuda: the codec on a GPU, where the CUDA toolkit is found.
+# peelreduce_cuda: the codec and exchanges on a GPU, where the CUDA toolkit is found.
 set(PEEL_WITH_CUDA OFF)
 if(NOT PEEL_CUDA)
   return()
 endif()
 include(CudaLanguage)
-file(GLOB peel_cuda_sources CONFIGURE_DEPENDS src/codec/cuda/*.cu src/codec/cuda/*.cpp)
+file(GLOB peel_cuda_sources CONFIGURE_DEPENDS
+  src/codec/cuda/*.cu src/codec/cuda/*.cpp src/allreduce/cuda/*.cu src/allreduce/cuda/*.cpp)
 if(NOT PEEL_WITH_NVCC OR NOT peel_cuda_sources)
   return()
 endif()

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "peel/grain.h"
-
 #if PEEL_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
 #endif
@@ -62,18 +60,24 @@ void report_scale(Report& report, const Plan& plan) {
 
 // Looking takes about 2 ms for 2^20 elements, as long as all the rest: at the first step, when the union changed by a
 // quarter, and else once in 64 steps or a little more often.
-void learn_grain(Chunk& chunk) {
-  if (chunk.options.grain != 0 || chunk.view.sparse()) return;
-  ChunkMemory& memory = chunk.memory;
+bool wants_grain(const Chunk& chunk) {
+  if (chunk.options.grain != 0 || chunk.view.sparse()) return false;
+  const ChunkMemory& memory = chunk.memory;
   const std::uint64_t then = memory.items_then;
   const bool moved = memory.items > then + then / 4 || memory.items < then - then / 4;
-  if (memory.steps > 1 && !moved && memory.steady < 64) return;
-  const Dense x = chunk.view.dense();
-  const GrainChoice best = best_grain(ConstDense(x.data, x.size, x.type), {.elements = x.size,
-                                                                           .type = x.type,
-                                                                           .workers = chunk.world.size,
-                                                                           .allow_bloom = false,
-                                                                           .allow_list = chunk.world.moves_buffers});
+  return memory.steps <= 1 || moved || memory.steady >= 64;
+}
+
+PlanOptions grain_options(const Chunk& chunk) {
+  return {.elements = chunk.view.elements(),
+          .type = chunk.view.type(),
+          .workers = chunk.world.size,
+          .allow_bloom = false,
+          .allow_list = chunk.world.moves_buffers};
+}
+
+void learn_grain(Chunk& chunk, const GrainChoice& best) {
+  ChunkMemory& memory = chunk.memory;
   const bool other = best.grain != memory.grain || best.phase != memory.phase;
   // Own items at another grain are not known: assume that they shrink or grow as the union does.
   if (other && memory.items != 0) {
@@ -84,9 +88,31 @@ void learn_grain(Chunk& chunk) {
   memory.grain = best.grain;
   memory.phase = best.phase;
   memory.items = best.expected_items;
+  memory.own_items = std::min(memory.own_items, memory.items);
   memory.items_then = best.expected_items;
   memory.steady = static_cast<std::uint32_t>(best.expected_items % 32);  // so that chunks do not all look at one step
   if (memory.steps == 0) memory.steps = 1;
+}
+
+void learn_grain(Chunk& chunk) {
+  if (!wants_grain(chunk)) return;
+  const Dense x = chunk.view.dense();
+  learn_grain(chunk, best_grain(ConstDense(x.data, x.size, x.type), grain_options(chunk)));
+}
+
+bool note_dense_step(Chunk& chunk) {
+  ChunkMemory& memory = chunk.memory;
+  if (memory.steps == 0) memory.items = memory.own_items = chunk.view.elements();
+  ++memory.steps;
+  ++memory.steady;
+  return chunk.options.grain != 0 && (memory.steps <= 2 || memory.steady >= 32);
+}
+
+void learn_count(ChunkMemory& memory, std::uint64_t items) {
+  const double ratio = static_cast<double>(items) / static_cast<double>(std::max<std::uint64_t>(memory.items, 1));
+  memory.own_items = std::min(items, static_cast<std::uint64_t>(static_cast<double>(memory.own_items) * ratio));
+  memory.items = items;
+  memory.steady = 0;
 }
 
 }  // namespace peel::detail

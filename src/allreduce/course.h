@@ -11,6 +11,7 @@
 #include "allreduce/memory.h"
 #include "allreduce/view.h"
 #include "peel/exchange.h"
+#include "peel/grain.h"
 
 namespace peel::detail {
 
@@ -64,8 +65,17 @@ std::unique_ptr<Course> make_sketch();
 std::unique_ptr<Course> make_split();
 std::unique_ptr<Course> make_gather();
 
-// Looks for the best grain in the sum, now and then: every worker at the same steps, since all see the same sums.
+// Looks for the best grain in the sum, now and then: every worker at the same steps, since all see the same sums. In
+// host memory with one call; on a device whoever looks takes the parts of it.
 void learn_grain(Chunk& chunk);
+bool wants_grain(const Chunk& chunk);
+PlanOptions grain_options(const Chunk& chunk);  // what best_grain is asked with
+void learn_grain(Chunk& chunk, const GrainChoice& best);
+
+// For a dense course, whose sum nobody counts: notes a step, and says whether the items of its sum shall be counted,
+// where no grain is looked for.
+bool note_dense_step(Chunk& chunk);
+void learn_count(ChunkMemory& memory, std::uint64_t items);
 
 // Asks for the sum of numbers, in place, through `sum`, a collective of the chunk's slot.
 void ask_sum(Collective& sum, ElementType type, std::span<std::byte> numbers, Asks& asks);

@@ -35,29 +35,17 @@ class DenseCourse : public Course {
 
   // The union of a dense sum is not counted at each step. When it was last looked at, it was about as dense.
   static void learn(Chunk& chunk) {
-    ChunkMemory& memory = chunk.memory;
     if (chunk.options.strategy == Strategy::dense) return;  // nobody will ask
-    const bool first = memory.steps == 0;
-    if (first) memory.items = chunk.view.elements();
-    ++memory.steps;
-    ++memory.steady;
-    chunk.options.grain == 0 ? learn_grain(chunk) : count_items(chunk);
-    if (first) memory.own_items = memory.items;
+    if (note_dense_step(chunk)) count_items(chunk);
+    learn_grain(chunk);
   }
 
   // Where no grain is looked for, items are counted now and then all the same: dense may have become too much.
   static void count_items(Chunk& chunk) {
-    ChunkMemory& memory = chunk.memory;
-    if (memory.steps > 2 && memory.steady < 32) return;
     Support& support = chunk.slot.support;
     const Dense sum = chunk.view.dense();
     scan(chunk.choice.plan, ConstDense(sum.data, sum.size, sum.type), support, chunk.execution());
-    const double ratio =
-        static_cast<double>(support.items()) / static_cast<double>(std::max<std::uint64_t>(memory.items, 1));
-    memory.own_items =
-        std::min(support.items(), static_cast<std::uint64_t>(static_cast<double>(memory.own_items) * ratio));
-    memory.items = support.items();
-    memory.steady = 0;
+    learn_count(chunk.memory, support.items());
   }
 
   bool asked_ = false;

@@ -4,37 +4,12 @@
 #include <bit>
 #include <cmath>
 
+#include "allreduce/vital_words.h"
 #include "codec/values.h"
 
 namespace peel::detail {
 
 namespace {
-
-// Bit b stands for magnitudes up to first + b * step: one exponent each for float32 and the 16-bit types, five for
-// float64, whose exponents would not fit otherwise.
-struct MagnitudeScale {
-  std::int32_t first;
-  std::int32_t step;
-};
-MagnitudeScale magnitude_scale(ElementType type) {
-  return type == ElementType::float64 ? MagnitudeScale{-1280, 5} : MagnitudeScale{-256, 1};
-}
-
-constexpr std::int32_t kMagnitudeBits = 512;
-constexpr std::uint64_t kNotFinite = std::uint64_t{1} << 63;  // beside the 63 bits of the count
-
-// What bit b of the count stands for: 2^(b/2), rounded up, in integers so that no two machines differ.
-std::uint64_t count_of(std::uint32_t bit) {
-  const std::uint64_t power = std::uint64_t{1} << (bit / 2);
-  return bit % 2 == 0 ? power : power + (power * 54 + 127) / 128;  // 54 / 128 = 0.422: a little above sqrt(2) - 1
-}
-
-// The first that is not below.
-std::uint32_t count_bit(std::uint64_t items) {
-  std::uint32_t bit = 0;
-  while (bit < 62 && count_of(bit) < items) ++bit;
-  return bit;
-}
 
 // Bits of a float without its sign order as magnitudes do, NaN and infinity above all.
 template <typename T>
@@ -67,19 +42,17 @@ Extremes find_extremes(ElementType type, std::span<const std::byte> values) {
 void write_vitals(ElementType type, const Vitals& vitals, std::span<std::uint64_t, kVitalWords> words) {
   std::fill(words.begin(), words.end(), 0);
   words[0] = vitals.items == 0 ? 0 : std::uint64_t{1} << count_bit(vitals.items);
-  if (!vitals.finite) words[0] |= kNotFinite;
+  if (!vitals.finite) words[0] |= kNotFiniteBit;
   if (!vitals.magnitude) return;
-  const MagnitudeScale scale = magnitude_scale(type);
-  const std::int32_t bit =
-      std::clamp((*vitals.magnitude - scale.first + scale.step - 1) / scale.step, 0, kMagnitudeBits - 1);
+  const std::int32_t bit = magnitude_bit(type, *vitals.magnitude);
   words[1 + static_cast<std::size_t>(bit) / 64] = std::uint64_t{1} << (bit % 64);
 }
 
 Vitals read_vitals(ElementType type, std::span<const std::uint64_t, kVitalWords> words) {
   Vitals vitals;
-  vitals.finite = (words[0] & kNotFinite) == 0;
-  if (const std::uint64_t counts = words[0] & ~kNotFinite; counts != 0) {
-    vitals.items = count_of(static_cast<std::uint32_t>(std::bit_width(counts)) - 1);
+  vitals.finite = (words[0] & kNotFiniteBit) == 0;
+  if (const std::uint64_t counts = words[0] & ~kNotFiniteBit; counts != 0) {
+    vitals.items = count_of_bit(static_cast<std::uint32_t>(std::bit_width(counts)) - 1);
   }
   const MagnitudeScale scale = magnitude_scale(type);
   for (std::int32_t w = 7; w >= 0; --w) {

@@ -39,4 +39,23 @@ __device__ inline void store_once(std::uint64_t* to, std::uint64_t value) {
   __stcs(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
 
+// Four elements as one store, or two where they are 8 bytes each.
+__device__ inline void store_quad(std::uint8_t* to, const std::uint8_t (&v)[4]) {
+  __stcs(reinterpret_cast<std::uint32_t*>(to), v[0] | v[1] << 8 | v[2] << 16 | std::uint32_t{v[3]} << 24);
+}
+__device__ inline void store_quad(std::uint16_t* to, const std::uint16_t (&v)[4]) {
+  __stcs(reinterpret_cast<uint2*>(to), make_uint2(v[0] | std::uint32_t{v[1]} << 16, v[2] | std::uint32_t{v[3]} << 16));
+}
+__device__ inline void store_quad(std::uint32_t* to, const std::uint32_t (&v)[4]) {
+  __stcs(reinterpret_cast<uint4*>(to), make_uint4(v[0], v[1], v[2], v[3]));
+}
+__device__ inline void store_quad(std::uint64_t* to, const std::uint64_t (&v)[4]) {
+  __stcs(reinterpret_cast<ulonglong2*>(to), make_ulonglong2(v[0], v[1]));
+  __stcs(reinterpret_cast<ulonglong2*>(to) + 1, make_ulonglong2(v[2], v[3]));
+}
+template <typename Bits>
+__device__ bool takes_quads(const Bits* to) {
+  return reinterpret_cast<std::uintptr_t>(to) % (sizeof(Bits) == 8 ? 16 : 4 * sizeof(Bits)) == 0;
+}
+
 }  // namespace peel::cuda::detail

@@ -12,21 +12,6 @@ namespace peel::cuda::detail {
 
 namespace {
 
-// Four elements as one store, or two where they are 8 bytes each.
-__device__ void store_quad(std::uint8_t* to, const std::uint8_t (&v)[4]) {
-  __stcs(reinterpret_cast<std::uint32_t*>(to), v[0] | v[1] << 8 | v[2] << 16 | std::uint32_t{v[3]} << 24);
-}
-__device__ void store_quad(std::uint16_t* to, const std::uint16_t (&v)[4]) {
-  __stcs(reinterpret_cast<uint2*>(to), make_uint2(v[0] | std::uint32_t{v[1]} << 16, v[2] | std::uint32_t{v[3]} << 16));
-}
-__device__ void store_quad(std::uint32_t* to, const std::uint32_t (&v)[4]) {
-  __stcs(reinterpret_cast<uint4*>(to), make_uint4(v[0], v[1], v[2], v[3]));
-}
-__device__ void store_quad(std::uint64_t* to, const std::uint64_t (&v)[4]) {
-  __stcs(reinterpret_cast<ulonglong2*>(to), make_ulonglong2(v[0], v[1]));
-  __stcs(reinterpret_cast<ulonglong2*>(to) + 1, make_ulonglong2(v[2], v[3]));
-}
-
 // Lane l has positions 4 l to 4 l + 3 of every 128.
 template <typename Bits, typename In>
 __device__ void expand_quads(const ChunkMask& mask, const Conversion& how, const In* values, std::uint32_t left,
@@ -77,18 +62,13 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint64_t chunk = own_tile();  // chunks are what warps count here
   const std::uint64_t tile = chunk / kChunks;
   if (tile >= tiles || (status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) return;
-  const unsigned lane = threadIdx.x & 31;
   const std::uint64_t first = chunk * kChunk;
-  std::uint32_t before = 0;  // in the chunks of the tile before this one
-  for (unsigned c = 0; c < chunk % kChunks; ++c) {
-    before += __popc(mask_word(all, g.grain_log2, (tile << kTileLog2) + c * kChunk + lane * 32));
-  }
   const ChunkMask mask = load_chunk(all, g.grain_log2, first);
-  const std::uint64_t rank = (rank_of(all.counts, tile) << g.grain_log2) + __reduce_add_sync(kAll, before);
+  const std::uint64_t rank = rank_of_chunk(all, g.grain_log2, chunk);
   const auto left = static_cast<std::uint32_t>(rank >= room ? 0 : room - rank < kChunk ? room - rank : kChunk);
-  const bool inside = first >= g.lead && first - g.lead + kChunk <= g.elements;
+  const bool inside = is_inside(g, first);
   Bits* to = x + (static_cast<std::int64_t>(first) + where.shift(tile));
-  if (inside && reinterpret_cast<std::uintptr_t>(to) % (sizeof(Bits) == 8 ? 16 : 4 * sizeof(Bits)) == 0) {
+  if (inside && takes_quads(to)) {
     expand_quads(mask, how, in + rank, left, to);
   } else {
     expand_rows(g, first, mask, how, in + rank, left, to);

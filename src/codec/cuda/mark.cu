@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 2 : 4)
   for (unsigned c = 0; c < kChunks; ++c) {
     const std::uint64_t first = (tile << kTileLog2) + c * kChunk;
     Bits value[kRows];
-    if (first >= g.lead && first - g.lead + kChunk <= g.elements) {
+    if (is_inside(g, first)) {
       const Bits* row = x + (static_cast<std::int64_t>(first) + shift) + lane;
 #pragma unroll
       for (unsigned i = 0; i < kRows; ++i) value[i] = load_once(row + i * 32);

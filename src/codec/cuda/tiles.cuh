@@ -180,6 +180,21 @@ __device__ inline ChunkMask load_chunk(const Items& items, std::uint32_t grain_l
   return count_mask(mask_word(items, grain_log2, first + (threadIdx.x & 31) * 32));
 }
 
+// The rank of the first set position of a chunk, in positions. All lanes call it.
+__device__ inline std::uint64_t rank_of_chunk(const Items& items, std::uint32_t grain_log2, std::uint64_t chunk) {
+  const std::uint64_t tile = chunk / kChunks;
+  std::uint32_t before = 0;  // in the chunks of the tile before this one
+  for (unsigned c = 0; c < chunk % kChunks; ++c) {
+    before += __popc(mask_word(items, grain_log2, (tile << kTileLog2) + c * kChunk + (threadIdx.x & 31) * 32));
+  }
+  return (rank_of(items.counts, tile) << grain_log2) + __reduce_add_sync(kAll, before);
+}
+
+// Whether all positions of a chunk are elements.
+__device__ inline bool is_inside(const Geometry& g, std::uint64_t first) {
+  return first >= g.lead && first - g.lead + kChunk <= g.elements;
+}
+
 // The set positions of a tile, listed in shared memory as offsets from its first: with them a lane takes one position
 // after another wherever they are, and none waits for one that has more of them. Walking the bits of mask words instead
 // keeps 5 of 32 lanes busy at 1%.

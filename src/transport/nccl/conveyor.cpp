@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "peel/cuda.h"
 #include "transport/nccl/calls.h"
 #include "transport/nccl/or_words.h"
 #include "transport/nccl/widen.h"
@@ -55,6 +56,11 @@ bool Conveyor::at_rest() const noexcept {
     if (cudaEventQuery((*staging_)[passage.slot].done) != cudaSuccess) return false;
   }
   return true;
+}
+
+std::shared_ptr<Device> Conveyor::make_device() const {
+  const DeviceScope scope(device_);
+  return cuda::make_device(place_.stream, place_.size);
 }
 
 std::shared_ptr<Job> Conveyor::enter(Collective& what, std::uint32_t channel) {

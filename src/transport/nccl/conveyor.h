@@ -25,6 +25,9 @@ class Conveyor final : public Breakage {
   [[nodiscard]] unsigned rank() const noexcept { return place_.rank; }
   [[nodiscard]] unsigned size() const noexcept { return place_.size; }
 
+  // Where exchanges of arrays in the memory of this GPU work, on the same stream.
+  [[nodiscard]] std::shared_ptr<Device> make_device() const;
+
   // The collective of a job may begin. Refuses a channel that is older than the last one.
   std::shared_ptr<Job> enter(Collective& what, std::uint32_t channel);
 

@@ -85,12 +85,14 @@ class NcclOperation final : public Operation {
 
 class Nccl final : public Communicator {
  public:
-  Nccl(ncclComm_t comm, cudaStream_t stream) : conveyor_(std::make_shared<Conveyor>(comm, stream)) {}
+  Nccl(ncclComm_t comm, cudaStream_t stream)
+      : conveyor_(std::make_shared<Conveyor>(comm, stream)), device_(conveyor_->make_device()) {}
 
   [[nodiscard]] unsigned rank() const noexcept override { return conveyor_->rank(); }
   [[nodiscard]] unsigned size() const noexcept override { return conveyor_->size(); }
   [[nodiscard]] std::string_view transport() const noexcept override { return "nccl"; }
   [[nodiscard]] bool offers(Collective::Kind, ElementType) const noexcept override { return true; }
+  [[nodiscard]] std::shared_ptr<Device> device() const override { return device_; }
   [[nodiscard]] bool interleaves() const noexcept override { return false; }
   std::uint32_t open_channel() override { return channels_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -117,6 +119,7 @@ class Nccl final : public Communicator {
 
  private:
   std::shared_ptr<Conveyor> conveyor_;
+  std::shared_ptr<Device> device_;
   std::atomic<std::uint32_t> channels_ = 0;
   std::atomic<std::uint64_t> seen_ = 0;  // of the moves, when relax() was last called
   std::atomic<unsigned> idle_ = 0;       // how often relax() found that nothing had moved

@@ -1,0 +1,21 @@
+// The sum of the items of several messages, each element in rank order and rounded once, as add_items.h adds them on
+// the host: bits are the same.
+#pragma once
+
+#include "codec/cuda/kernels.h"
+
+namespace peel::cuda::detail {
+
+// Items that were read from a message, and their values in order.
+struct AddedItems {
+  Items items;  // counted
+  const void* values = nullptr;
+  std::uint64_t room = 0;          // elements there are values for
+  const Status* status = nullptr;  // of reading the message: with any flag nothing is added
+};
+
+// Writes every element of the tiles `where` of x: the sum, or zero. status->items += the items of the union.
+cudaError_t add_sources(const Geometry& g, const AddedItems* sources, unsigned count, void* x, const Stripes& where,
+                        Status* status, cudaStream_t stream);
+
+}  // namespace peel::cuda::detail

@@ -1,0 +1,69 @@
+#include "allreduce/cuda/device_memory.h"
+
+#include <string>
+
+#include "peel/error.h"
+
+namespace peel::cuda::detail {
+
+void require(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) return;
+  throw Error(ErrorCode::transport, std::string(call) + " failed: " + cudaGetErrorString(code) +
+                                        ". See whether the GPU works (nvidia-smi) and has memory left; then start the "
+                                        "step again on all workers.");
+}
+
+CurrentDevice::CurrentDevice(int device) {
+  int current = 0;
+  require(cudaGetDevice(&current), "cudaGetDevice");
+  if (current == device) return;
+  require(cudaSetDevice(device), "cudaSetDevice");
+  earlier_ = current;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (earlier_ >= 0) (void)cudaSetDevice(earlier_);
+}
+
+MemorySource::MemorySource(cudaStream_t stream, Allocator allocator)
+    : stream_(stream), allocator_(std::move(allocator)) {
+  require(cudaGetDevice(&device_), "cudaGetDevice");
+  if (!allocator_.allocate) require(cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
+MemorySource::~MemorySource() {
+  if (own_ != nullptr) (void)cudaStreamDestroy(own_);
+}
+
+void* MemorySource::take(std::size_t bytes) {
+  if (allocator_.allocate) return allocator_.allocate(bytes);
+  void* memory = nullptr;
+  require(cudaMallocAsync(&memory, bytes, stream_), "cudaMallocAsync");
+  return memory;
+}
+
+void MemorySource::give(void* memory, bool at_rest) noexcept {
+  if (allocator_.allocate) {
+    if (allocator_.release) allocator_.release(memory);
+    return;
+  }
+  (void)cudaFreeAsync(memory, at_rest ? own_ : stream_);
+}
+
+std::byte* DeviceArray::ensure(std::size_t bytes) {
+  if (bytes <= bytes_) return data_;
+  release(/*at_rest=*/false);
+  constexpr std::size_t kUnit = std::size_t{64} << 10;
+  const std::size_t wanted = (bytes + bytes / 16 + kUnit - 1) / kUnit * kUnit;  // steps differ by a little
+  data_ = static_cast<std::byte*>(source_->take(wanted));
+  bytes_ = wanted;
+  return data_;
+}
+
+void DeviceArray::release(bool at_rest) noexcept {
+  if (data_ != nullptr) source_->give(data_, at_rest);
+  data_ = nullptr;
+  bytes_ = 0;
+}
+
+}  // namespace peel::cuda::detail

@@ -1,0 +1,94 @@
+#include "allreduce/cuda/gpu.h"
+
+#include "allreduce/cuda/gpu_course.h"
+#include "allreduce/cuda/numbers.h"
+#include "peel/error.h"
+
+namespace peel::cuda {
+
+namespace detail {
+
+GpuSlot::GpuSlot(const Device& device, const std::shared_ptr<MemorySource>& source)
+    : workspace(source),
+      words(source),
+      index(source),
+      payload(source),
+      support(source),
+      arrived_index(source),
+      arrived_values(source),
+      opened(source),
+      scratch(source),
+      device_(&device) {}
+
+std::vector<DeviceArray*> GpuSlot::all() {
+  return {&workspace, &words, &index, &payload, &support, &arrived_index, &arrived_values, &opened, &scratch};
+}
+
+std::size_t GpuSlot::memory_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const DeviceArray* one : const_cast<GpuSlot*>(this)->all()) bytes += one->bytes();
+  return bytes;
+}
+
+void GpuSlot::abandon() noexcept {
+  for (DeviceArray* one : all()) one->release(/*at_rest=*/false);
+}
+
+HostBlocks::HostBlocks(std::size_t bytes_each) : bytes_each_(bytes_each) {
+  for (std::size_t i = 0; i < peel::detail::kChunksInFlight + 1; ++i) make();
+}
+
+HostBlocks::~HostBlocks() {
+  // A block that was not given back may still be written to.
+  for (std::byte* block : free_) (void)cudaFreeHost(block);
+}
+
+void HostBlocks::make() {
+  void* memory = nullptr;
+  require(cudaHostAlloc(&memory, bytes_each_, cudaHostAllocDefault), "cudaHostAlloc");
+  free_.push_back(static_cast<std::byte*>(memory));
+}
+
+std::byte* HostBlocks::borrow() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) make();
+  std::byte* const block = free_.back();
+  free_.pop_back();
+  return block;
+}
+
+void HostBlocks::give_back(std::byte* block) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(block);
+}
+
+Gpu::Gpu(cudaStream_t stream, unsigned workers, Allocator allocator)
+    : stream_(stream),
+      source_(std::make_shared<MemorySource>(stream, std::move(allocator))),
+      host_(Numbers::bytes_for(workers)) {}
+
+std::unique_ptr<peel::detail::DeviceSlot> Gpu::make_slot() { return std::make_unique<GpuSlot>(*this, source_); }
+
+std::unique_ptr<peel::detail::Course> Gpu::make_course(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::packed:
+      return make_gpu_packed(*this);
+    case Strategy::sketch:
+      return make_gpu_sketch(*this);
+    case Strategy::split:
+      return make_gpu_split(*this);
+    case Strategy::gather:
+      return make_gpu_gather(*this);
+    default:
+      return make_gpu_dense(*this);
+  }
+}
+
+}  // namespace detail
+
+std::shared_ptr<Device> make_device(cudaStream_t stream, unsigned workers, Allocator allocator) {
+  if (workers == 0) throw Error(ErrorCode::invalid_argument, "A device works for at least one worker.");
+  return std::make_shared<detail::Gpu>(stream, workers, std::move(allocator));
+}
+
+}  // namespace peel::cuda

@@ -1,0 +1,73 @@
+#include "allreduce/cuda/gpu_course.h"
+
+#include "peel/error.h"
+
+namespace peel::cuda::detail {
+
+void GpuCourse::step(Chunk& chunk, Asks& asks) {
+  const CurrentDevice current(gpu_.ordinal());
+  waits_ = false;
+  if (!there_) {
+    DeviceArray& words = slot_of(chunk).words;
+    there_.emplace(words.ensure(Numbers::bytes_for(chunk.world.size)), chunk.world.size);
+    here_.emplace(block_, chunk.world.size);
+  }
+  if (looks_) {
+    const std::span<const std::uint64_t> counts(here().grains, kGrainCounts);
+    return peel::detail::learn_grain(chunk, cuda::best_grain(counts, grain_options(chunk)));
+  }
+  advance(chunk, asks);
+  waits_ = !asks.empty();
+}
+
+Launch GpuCourse::launch(Chunk& chunk, const Plan& plan, std::uint64_t items) {
+  const std::size_t bytes = room_for(plan, items).workspace_bytes;
+  return {.stream = stream(),
+          .workspace = slot_of(chunk).workspace.ensure(bytes),
+          .workspace_bytes = bytes,
+          .status = there().verb,
+          .items = items};
+}
+
+Collective& GpuCourse::ask(Chunk& chunk, Collective::Kind kind, Asks& asks, std::size_t number) {
+  Collective& one = chunk.slot.collectives[number];
+  one.kind = kind;
+  one.memory = Memory::device;
+  one.data = {};
+  one.send.clear();
+  one.into.clear();
+  one.scratch = {};
+  one.fetch.clear();
+  one.likely_bytes = 0;
+  asks.push_back(&one);
+  return one;
+}
+
+Collective& GpuCourse::ask_or(Chunk& chunk, std::span<std::byte> words, Asks& asks) {
+  Collective& one = ask(chunk, Collective::Kind::bit_or, asks);
+  const std::size_t bytes = or_scratch_bytes(words.size(), chunk.world.size);
+  one.data = words;
+  one.scratch = {slot_of(chunk).scratch.ensure(bytes), bytes};
+  return one;
+}
+
+void GpuCourse::count_sum(Chunk& chunk, Asks& asks) {
+  const Dense x = chunk.view.dense();
+  count_grains(ConstDense(x.data, x.size, x.type), grain_options(chunk), there().grains, stream());
+  fetch(ask(chunk, Collective::Kind::settle, asks), &Numbers::grains, kGrainCounts);
+}
+
+void GpuCourse::look_for_grain(Chunk& chunk, Asks& asks) {
+  if (!wants_grain(chunk)) return;
+  count_sum(chunk, asks);
+  looks_ = true;
+}
+
+void check_arrived(const Status& sent, const Status& opened) {
+  if (opened.flags == 0 && opened.items == sent.items) return;
+  throw Error(ErrorCode::corrupt_message,
+              "Items from another worker arrived damaged; check that all workers run the same version, and the "
+              "network.");
+}
+
+}  // namespace peel::cuda::detail

@@ -1,0 +1,162 @@
+#include "allreduce/cuda/messages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "allreduce/cuda/multiply.h"
+#include "codec/cuda/striped.h"
+#include "codec/cuda/workspace.h"
+#include "codec/engine.h"
+
+namespace peel::cuda::detail {
+
+namespace {
+
+// Of all but words, which a message with a bitmap brings along.
+struct OpenMessage {
+  Items items;
+  std::uint64_t* flag_word = nullptr;
+
+  OpenMessage(const Geometry& g, Arena& arena) {
+    items.count = peel::detail::word_count(g);
+    items.words = arena.take<std::uint64_t>(g.index == Index::list ? items.count : 0);
+    items.counts.tiles = arena.take<std::uint32_t>(tiles_of(g));
+    items.counts.supers = arena.take<std::uint64_t>(supers_of(g));
+    items.counts.done = arena.take<std::uint32_t>(supers_of(g) + 1);
+    flag_word = arena.take<std::uint64_t>(1);
+  }
+};
+
+ListScratch list_scratch(const Geometry& g, std::uint64_t items, Arena& arena) {
+  ListScratch scratch;
+  scratch.chunks = list_chunks(g, items);
+  scratch.lengths = arena.take<std::uint64_t>(scratch.chunks);
+  scratch.starts = arena.take<std::uint64_t>(scratch.chunks);
+  scratch.scan_bytes = list_scan_bytes(scratch.chunks);
+  scratch.scan = arena.take<std::byte>(scratch.scan_bytes);
+  return scratch;
+}
+
+std::size_t item_bytes(const Plan& plan) { return plan.grain() * plan.cell_bytes(); }
+
+}  // namespace
+
+void Outbox::encode(Dense x, double factor, std::span<const Share> shares, Status* statuses) {
+  std::size_t work = 0;
+  Arena index;
+  Arena payload;
+  for (const Share& share : shares) {
+    const Room room = room_for(share.plan, share.room);
+    work = std::max(work, workspace_bytes(share.plan, room.items, Views::dense));
+    (void)index.take<std::uint64_t>(room.index_words);
+    (void)payload.take<std::byte>(room.payload_bytes);
+  }
+  void* const workspace = slot_.workspace.ensure(work);
+  index = Arena(slot_.index.ensure(index.used()));
+  payload = Arena(slot_.payload.ensure(std::max<std::size_t>(payload.used(), 1)));
+  messages_.clear();
+  item_bytes_.clear();
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    const Share& share = shares[s];
+    const Room room = room_for(share.plan, share.room);
+    const Message message{.index = index.take<std::uint64_t>(room.index_words),
+                          .index_words = room.index_words,
+                          .payload = payload.take<std::byte>(room.payload_bytes),
+                          .payload_bytes = room.payload_bytes};
+    const Launch launch{.stream = stream_,
+                        .workspace = workspace,
+                        .workspace_bytes = work,
+                        .status = statuses + s,
+                        .items = room.items};
+    messages_.push_back(message);
+    item_bytes_.push_back(item_bytes(share.plan));
+    if (share.plan.elements() == 0) {  // a short array has fewer tiles than owners
+      must(cudaMemsetAsync(launch.status, 0, sizeof(Status), stream_));
+      continue;
+    }
+    detail::encode(share.plan, {x.data, share.where}, message, launch);
+    must(multiply_items(share.plan.type(), factor, message.payload, room.items * share.plan.grain(), share.plan.grain(),
+                        launch.status, stream_));
+  }
+}
+
+Lying Outbox::message(std::size_t s, const Status& status) const {
+  return {{reinterpret_cast<std::byte*>(messages_[s].index), index_bytes(status)},
+          {messages_[s].payload, status.items * item_bytes_[s]}};
+}
+
+std::uint64_t roomy(const peel::detail::ChunkMemory& memory, const Plan& plan, std::uint64_t expected) {
+  if (memory.steps == 0) return std::min(plan.items(), plan.items() / 8 + 1024);
+  const auto many = static_cast<double>(expected);
+  const double most = many * (1 + memory.headroom_permille() / 1000.0) + 6 * std::sqrt(many) + 1024;
+  return std::min(plan.items(), static_cast<std::uint64_t>(most));
+}
+
+bool widen(std::span<Outbox::Share> shares, const Status* statuses) {
+  bool any = false;
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    if ((statuses[s].flags & kNoRoom) == 0) continue;
+    shares[s].room = statuses[s].items;
+    any = true;
+  }
+  return any;
+}
+
+std::size_t index_bytes(const Status& sent) { return sent.index_words * sizeof(std::uint64_t); }
+std::size_t values_bytes(const Plan& plan, const Status& sent) { return sent.items * item_bytes(plan); }
+
+void Inbox::make_room(std::span<const Plan* const> plans, std::span<const Status* const> sent) {
+  const auto lay_out = [&](Arena index, Arena values) {
+    lying_.clear();
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const std::size_t a = index_bytes(*sent[i]);
+      const std::size_t b = values_bytes(*plans[i], *sent[i]);
+      lying_.push_back({{index.take<std::byte>(a), a}, {values.take<std::byte>(b), b}});
+    }
+    return std::pair{index.used(), values.used()};
+  };
+  const auto [index, values] = lay_out(Arena(), Arena());
+  std::byte* const at = slot_.arrived_index.ensure(std::max<std::size_t>(index, 1));
+  lay_out(Arena(at), Arena(slot_.arrived_values.ensure(std::max<std::size_t>(values, 1))));
+}
+
+void Reader::make_room(std::span<const Plan* const> plans, std::uint64_t most_items, std::size_t count) {
+  pitch_ = 0;
+  most_items_ = most_items;
+  std::size_t scratch = 0;
+  for (const Plan* plan : plans) {
+    Arena arena;
+    (void)OpenMessage(plan->geometry(), arena);
+    pitch_ = std::max(pitch_, arena.used());
+    Arena lists;
+    (void)list_scratch(plan->geometry(), most_items, lists);
+    scratch = std::max(scratch, lists.used());
+  }
+  slot_.opened.ensure(std::max<std::size_t>(pitch_ * count, 1));
+  slot_.scratch.ensure(scratch);
+}
+
+AddedItems Reader::read(const Plan& plan, const Lying& message, std::size_t place, Status* status) {
+  const Geometry& g = plan.geometry();
+  Arena arena(slot_.opened.data() + place * pitch_);
+  OpenMessage open(g, arena);
+  const std::uint64_t done = (supers_of(g) + 2) / 2;
+  must(begin({}, status, reinterpret_cast<std::uint64_t*>(open.items.counts.done), done, stream_));
+  auto* const index = reinterpret_cast<std::uint64_t*>(message.index.data());
+  const std::uint64_t words = message.index.size() / sizeof(std::uint64_t);
+  const std::uint64_t* flags = open.flag_word;
+  if (g.index == Index::list) {
+    Arena lists(slot_.scratch.data());
+    must(
+        decode_list(g, index, words, list_scratch(g, most_items_, lists), open.items, open.flag_word, status, stream_));
+  } else {
+    open.items.words = index;
+    flags = index + words - 1;
+  }
+  const std::uint64_t room = message.values.size() / item_bytes(plan);
+  must(count(g, open.items, flags, room, status, Recovering::none, stream_));
+  return {.items = open.items, .values = message.values.data(), .room = room * g.grain, .status = status};
+}
+
+}  // namespace peel::cuda::detail

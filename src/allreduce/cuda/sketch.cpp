@@ -1,0 +1,229 @@
+// sketch on a device: index and cells go out together, and the sum is peeled. What can go wrong is what can go wrong on
+// the host (allreduce/sketch.cpp), and is mended in the same call.
+#include <algorithm>
+
+#include "allreduce/calibration.h"
+#include "allreduce/cuda/gpu_index.h"
+#include "allreduce/cuda/multiply.h"
+#include "allreduce/cuda/repair.h"
+#include "codec/cuda/interpretation.h"
+
+namespace peel::cuda::detail {
+
+namespace {
+
+using peel::detail::Vitals;
+
+class GpuSketch final : public GpuCourse {
+ public:
+  explicit GpuSketch(Gpu& gpu) : GpuCourse(gpu), gpu_(gpu) {}
+
+ protected:
+  void advance(Chunk& chunk, Asks& asks) override {
+    switch (stage_) {
+      case Stage::begin:
+        average(chunk);
+        return knows(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
+      case Stage::calibrating:
+        return calibrate(chunk, asks);
+      case Stage::sent:
+        return check_sums(chunk, asks);
+      case Stage::peeling:
+        return take_sums(chunk, asks);
+      case Stage::repairing:
+        return finish_repair(chunk, asks);
+      case Stage::replaced:
+        return packed_->step(chunk, asks);
+    }
+  }
+
+ private:
+  enum class Stage : std::uint8_t { begin, calibrating, sent, peeling, repairing, replaced };
+
+  static bool knows(const Chunk& chunk) {
+    return chunk.memory.steps != 0 && (chunk.memory.has_magnitude != 0 || is_integer(chunk.view.type()));
+  }
+
+  static ConstDense own(const Chunk& chunk) {
+    const Dense x = chunk.view.dense();
+    return {x.data, x.size, x.type};
+  }
+
+  // In place: everything that follows reads x, several times if it has to.
+  void average(Chunk& chunk) {
+    const Dense x = chunk.view.dense();
+    require(multiply(x.type, chunk.view.factor(), x.data, x.size, stream()), "Averaging");
+  }
+
+  void ask_vitals(Chunk& chunk, Asks& asks) {
+    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
+    const Room room = room_for(native, 0);
+    GpuSlot& slot = slot_of(chunk);
+    const Message index{.index = reinterpret_cast<std::uint64_t*>(slot.payload.ensure(room.index_words * 8)),
+                        .index_words = room.index_words};
+    auto* const support = reinterpret_cast<std::uint64_t*>(slot.support.ensure(room.support_words * 8));
+    encode_index(native, own(chunk), support, index, launch(chunk, native, 0));
+    (void)index_.make_room(slot, 0);
+    index_.write(there(), own(chunk), /*magnitudes=*/true, stream());
+    index_.fetch(ask_or(chunk, index_.bytes(), asks), here());
+    stage_ = Stage::calibrating;
+  }
+
+  void calibrate(Chunk& chunk, Asks& asks) {
+    const Vitals seen = index_.take(chunk.view.type(), here());
+    if (!seen.finite) return replace(chunk, asks);
+    learn_magnitude(chunk, seen);
+    if (chunk.memory.steps == 0) {
+      chunk.memory.items = std::min<std::uint64_t>(seen.items * chunk.world.size, chunk.choice.plan.items());
+    }
+    plan_again(chunk);
+    encode_message(chunk, asks);
+  }
+
+  void encode_message(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel encode sketch");
+    const Plan& plan = chunk.choice.plan;
+    const Room room = room_for(plan);
+    message_.index = index_.make_room(slot_of(chunk), room.index_words);
+    message_.index_words = room.index_words;
+    message_.payload = slot_of(chunk).payload.ensure(std::max<std::size_t>(room.payload_bytes, 1));
+    message_.payload_bytes = room.payload_bytes;
+    encode(plan, own(chunk), message_, launch(chunk, plan, room.items));
+    index_.write(there(), own(chunk), /*magnitudes=*/true, stream());
+    index_.fetch(ask_or(chunk, index_.bytes(), asks), here());
+    Collective& sum = ask(chunk, Collective::Kind::sum, asks, 1);
+    sum.type = plan.payload_type();
+    sum.data = {message_.payload, message_.payload_bytes};
+    stage_ = Stage::sent;
+  }
+
+  void check_sums(Chunk& chunk, Asks& asks) {
+    seen_ = index_.take(chunk.view.type(), here());
+    if (!seen_.finite) return replace(chunk, asks);
+    if (outdated_scale(chunk, seen_, index_.overflowed(here()))) {
+      if (++attempts_ > 2) return replace(chunk, asks);  // doubles that no scale reaches
+      plan_again(chunk);
+      return encode_message(chunk, asks);
+    }
+    lost_room_ = kLostAtFirst;
+    room_ = room_for(chunk.choice.plan).items;
+    decode_sums(chunk, asks);
+  }
+
+  static constexpr std::uint64_t kLostAtFirst = 65536;  // if there are more, sums are peeled again with room for them
+
+  void decode_sums(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.decode_s, "peel decode sketch");
+    const Plan& plan = chunk.choice.plan;
+    const bool estimate = chunk.shape.estimate_bytes != 0;
+    DecodeOptions options{.estimate = estimate};
+    if (!estimate) {
+      options.lost_items = reinterpret_cast<std::uint64_t*>(slot_of(chunk).arrived_index.ensure(2 * lost_room_ * 8));
+      options.lost_room = lost_room_;
+    }
+    decode(plan, message_, chunk.view.dense(), options, launch(chunk, plan, room_));
+    fetch(ask(chunk, Collective::Kind::settle, asks), &Numbers::verb, 1);
+    stage_ = Stage::peeling;
+  }
+
+  void take_sums(Chunk& chunk, Asks& asks) {
+    const Plan& plan = chunk.choice.plan;
+    const bool estimate = chunk.shape.estimate_bytes != 0;
+    const Status status = *here().verb;
+    if ((status.flags & kNoRoom) != 0 && status.items > room_) {  // far more than were planned for; x is as it was
+      room_ = status.items;
+      return decode_sums(chunk, asks);
+    }
+    check(plan, status);
+    if (!estimate && status.lost > lost_room_) {
+      lost_room_ = status.lost;
+      return decode_sums(chunk, asks);
+    }
+    Report& report = chunk.report;
+    // Sums of float cells lose bits to whatever shares a cell, and nobody can say how many.
+    const bool bounded = plan.cells() != CellType::float32 && (!estimate || status.lost == 0);
+    report_exactness(report, bounded ? Exactness::fixed_point : Exactness::estimated);
+    report_scale(report, plan);
+    report.peel_rounds = std::max(report.peel_rounds, status.rounds);
+    report.items += status.items;
+    report.union_elements += status.items * plan.grain();
+    items_ = status.items;
+    if (estimate) {
+      report.lost += status.lost;
+    } else if (status.lost != 0) {
+      return ask_repair(chunk, asks, status.lost);
+    }
+    learn(chunk, asks);
+  }
+
+  // Where items did not peel, x still holds this worker's own values.
+  void ask_repair(Chunk& chunk, Asks& asks, std::uint64_t lost) {
+    const Plan& plan = chunk.choice.plan;
+    GpuSlot& slot = slot_of(chunk);
+    auto* const found = reinterpret_cast<std::uint64_t*>(slot.arrived_index.data());
+    lost_items_ = found + lost_room_;
+    lost_ = lost;
+    const std::size_t scratch = sort_scratch_bytes(lost);
+    require(sort_items(found, lost_items_, lost, slot.scratch.ensure(scratch), scratch, stream()), "Sorting items");
+    const std::size_t bytes = lost * plan.grain() * plan.cell_bytes();
+    std::byte* const cells = slot.arrived_values.ensure(bytes);
+    require(take_cells(plan.geometry(), conversion_of(plan.geometry()), chunk.view.dense().data, lost_items_, lost,
+                       cells, stream()),
+            "Taking cells");
+    Collective& sum = ask(chunk, Collective::Kind::sum, asks);
+    sum.type = plan.payload_type();
+    sum.data = {cells, bytes};
+    chunk.report.repaired += lost;
+    chunk.log(std::to_string(lost) + " items did not peel and are exchanged again.");
+    stage_ = Stage::repairing;
+  }
+
+  void finish_repair(Chunk& chunk, Asks& asks) {
+    const Geometry& g = chunk.choice.plan.geometry();
+    require(put_cells(g, conversion_of(g), slot_of(chunk).arrived_values.data(), lost_items_, lost_,
+                      chunk.view.dense().data, stream()),
+            "Putting cells");
+    learn(chunk, asks);
+  }
+
+  // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
+  void replace(Chunk& chunk, Asks& asks) {
+    ++chunk.report.not_finite;
+    chunk.log("A worker has NaN or infinity; the chunk is exchanged as packed.");
+    StateOptions plain = chunk.options;
+    plain.index = Index::bitmap;  // its size depends on nothing that was not agreed
+    chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.memory)};
+    chunk.view = peel::detail::ChunkView(chunk.view.dense(), 1);  // it is averaged already
+    packed_ = make_gpu_packed(gpu_);
+    stage_ = Stage::replaced;
+    packed_->step(chunk, asks);
+  }
+
+  void learn(Chunk& chunk, Asks& asks) {
+    chunk.memory.learn(items_, std::min(seen_.items, items_));
+    look_for_grain(chunk, asks);
+  }
+
+  static void plan_again(Chunk& chunk) {
+    chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
+  }
+
+  Gpu& gpu_;
+  Stage stage_ = Stage::begin;
+  GpuIndex index_;
+  Message message_;
+  unsigned attempts_ = 0;
+  Vitals seen_;
+  std::uint64_t items_ = 0;
+  std::uint64_t lost_ = 0;
+  std::uint64_t lost_room_ = 0;  // for the numbers of lost items
+  std::uint64_t room_ = 0;       // for items of the union
+  std::uint64_t* lost_items_ = nullptr;
+  std::unique_ptr<Course> packed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Course> make_gpu_sketch(Gpu& gpu) { return std::make_unique<GpuSketch>(gpu); }
+
+}  // namespace peel::cuda::detail

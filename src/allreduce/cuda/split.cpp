@@ -1,0 +1,229 @@
+// split on a device: each worker owns every so many tiles. Items go to their owners, the owners add them where they
+// belong in the array, and the sums go to all, lengths first each time.
+#include <algorithm>
+#include <vector>
+
+#include "allreduce/cuda/gpu_course.h"
+#include "allreduce/cuda/messages.h"
+#include "codec/cuda/interpretation.h"
+
+namespace peel::cuda::detail {
+
+namespace {
+
+class GpuSplit final : public GpuCourse {
+ public:
+  using GpuCourse::GpuCourse;
+
+ protected:
+  void advance(Chunk& chunk, Asks& asks) override {
+    switch (stage_) {
+      case Stage::begin:
+        return encode_items(chunk, asks);
+      case Stage::lengths:
+        return send_items(chunk, asks);
+      case Stage::items:
+        return add(chunk, asks);
+      case Stage::sum_lengths:
+        return send_sums(chunk, asks);
+      case Stage::sums:
+        return write(chunk, asks);
+      case Stage::writing:
+        return finish(chunk, asks);
+    }
+  }
+
+ private:
+  enum class Stage : std::uint8_t { begin, lengths, items, sum_lengths, sums, writing };
+
+  // Of one share, where that is known.
+  static std::uint64_t share_of(const Chunk& chunk, std::uint64_t items) {
+    return (chunk.memory.steps == 0 ? chunk.choice.plan.items() : items) / chunk.world.size + 1;
+  }
+
+  // ---- items to their owners
+
+  void encode_items(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.encode_s, "peel encode split");
+    const unsigned workers = chunk.world.size;
+    if (shares_.empty()) {
+      const Shares all(chunk.choice.plan, workers);
+      for (unsigned w = 0; w < workers; ++w) {
+        const Plan plan = all.plan(w, share_of(chunk, chunk.memory.own_items));
+        shares_.push_back({plan, all.stripes(w), roomy(chunk.memory, plan, share_of(chunk, chunk.memory.own_items))});
+        const Plan sums = all.plan(w, share_of(chunk, chunk.memory.items));
+        sums_.push_back({sums, all.stripes(w), roomy(chunk.memory, sums, share_of(chunk, chunk.memory.items))});
+      }
+      outbox_.emplace(slot_of(chunk), stream());
+      inbox_.emplace(slot_of(chunk));
+    }
+    outbox_->encode(chunk.view.dense(), chunk.view.factor(), shares_, there().sent + chunk.world.rank * workers);
+    ask_lengths(chunk, asks, there().sent, &Numbers::sent, workers);
+    stage_ = Stage::lengths;
+  }
+
+  // Everybody gets everybody's statuses, `each` of them, since all must know whether somebody had too little room.
+  void ask_lengths(Chunk& chunk, Asks& asks, Status* statuses, Status* Numbers::*what, unsigned each) {
+    Collective& lengths = ask(chunk, Collective::Kind::all_gather, asks);
+    const auto of = [&](unsigned w) {
+      return std::span(reinterpret_cast<std::byte*>(statuses + w * each), each * sizeof(Status));
+    };
+    lengths.send.assign(1, of(chunk.world.rank));
+    for (unsigned w = 0; w < chunk.world.size; ++w) lengths.into.push_back(of(w));
+    fetch(lengths, what, std::uint64_t{chunk.world.size} * each);
+  }
+
+  static bool lack_room(const Status* statuses, std::size_t count) {
+    return std::any_of(statuses, statuses + count, [](const Status& one) { return (one.flags & kNoRoom) != 0; });
+  }
+
+  void send_items(Chunk& chunk, Asks& asks) {
+    const unsigned workers = chunk.world.size;
+    const unsigned rank = chunk.world.rank;
+    const Status* sent = here().sent;
+    if (lack_room(sent, std::size_t{workers} * workers)) {
+      if (widen(shares_, sent + rank * workers)) return encode_items(chunk, asks);
+      return ask_lengths(chunk, asks, there().sent, &Numbers::sent, workers);
+    }
+    std::vector<const Status*> coming;
+    for (unsigned w = 0; w < workers; ++w) coming.push_back(w == rank ? &nothing_ : sent + w * workers + rank);
+    const std::vector<const Plan*> plans(workers, &shares_[rank].plan);
+    inbox_->make_room(plans, coming);
+    Collective& items = ask(chunk, Collective::Kind::all_to_all, asks);
+    for (unsigned w = 0; w < workers; ++w) {
+      add_piece(items, w == rank ? Lying{} : outbox_->message(w, sent[rank * workers + w]), inbox_->message(w));
+    }
+    stage_ = Stage::items;
+  }
+
+  static void add_piece(Collective& to, const Lying& leaving, const Lying& coming) {
+    to.send.push_back(leaving.index);
+    to.send.push_back(leaving.values);
+    to.into.push_back(coming.index);
+    to.into.push_back(coming.values);
+  }
+
+  // ---- owners add, and the sums to everybody
+
+  void add(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.decode_s, "peel add split");
+    const unsigned workers = chunk.world.size;
+    const unsigned rank = chunk.world.rank;
+    const Plan& plan = shares_[rank].plan;
+    std::uint64_t most = 0;
+    for (unsigned w = 0; w < workers; ++w) most = std::max(most, here().sent[w * workers + rank].items);
+    Reader reader(slot_of(chunk), stream());
+    const Plan* const plans[] = {&plan};
+    reader.make_room(plans, most, workers);
+    require(cudaMemsetAsync(there().sums, 0, 2 * workers * sizeof(Status), stream()), "cudaMemsetAsync");
+    if (plan.elements() != 0) {
+      for (unsigned w = 0; w < workers; ++w) {
+        const Lying message = w == rank ? outbox_->message(w, here().sent[w * workers + w]) : inbox_->message(w);
+        here().sources[w] = reader.read(plan, message, w, there().opened + w);
+      }
+      require(cudaMemcpyAsync(there().sources, here().sources, workers * sizeof(AddedItems), cudaMemcpyHostToDevice,
+                              stream()),
+              "cudaMemcpyAsync");
+      require(add_sources(plan.geometry(), there().sources, workers, chunk.view.dense().data, shares_[rank].where,
+                          there().sums + 2 * rank, stream()),
+              "Adding items");
+    }
+    encode_sums(chunk, asks);
+  }
+
+  void encode_sums(Chunk& chunk, Asks& asks) {
+    const unsigned rank = chunk.world.rank;
+    outbox_->encode(chunk.view.dense(), 1, std::span(sums_).subspan(rank, 1), there().sums + 2 * rank + 1);
+    ask_sum_lengths(chunk, asks);
+  }
+
+  void ask_sum_lengths(Chunk& chunk, Asks& asks) {
+    ask_lengths(chunk, asks, there().sums, &Numbers::sums, 2);
+    fetch(*asks.back(), &Numbers::opened, chunk.world.size);
+    stage_ = Stage::sum_lengths;
+  }
+
+  void send_sums(Chunk& chunk, Asks& asks) {
+    const unsigned workers = chunk.world.size;
+    const unsigned rank = chunk.world.rank;
+    const Status* sums = here().sums;
+    for (unsigned w = 0; w < workers && shares_[rank].plan.elements() != 0; ++w) {
+      check_arrived(here().sent[w * workers + rank], here().opened[w]);
+    }
+    if (lack_room(sums, std::size_t{2} * workers)) {
+      if (widen(std::span(sums_).subspan(rank, 1), sums + 2 * rank + 1)) return encode_sums(chunk, asks);
+      return ask_sum_lengths(chunk, asks);
+    }
+    std::vector<const Status*> coming;
+    std::vector<const Plan*> plans;
+    for (unsigned w = 0; w < workers; ++w) {
+      coming.push_back(w == rank ? &nothing_ : sums + 2 * w + 1);
+      plans.push_back(&sums_[w].plan);
+    }
+    inbox_->make_room(plans, coming);
+    const Lying own = outbox_->message(0, sums[2 * rank + 1]);
+    Collective& all = ask(chunk, Collective::Kind::all_gather, asks);
+    all.send = {own.index, own.values};
+    for (unsigned w = 0; w < workers; ++w) {
+      all.into.push_back(inbox_->message(w).index);
+      all.into.push_back(inbox_->message(w).values);
+    }
+    stage_ = Stage::sums;
+  }
+
+  // ---- everybody writes the shares of the others
+
+  void write(Chunk& chunk, Asks& asks) {
+    const Timed timed(chunk.report.decode_s, "peel decode split");
+    const unsigned workers = chunk.world.size;
+    std::uint64_t most = 0;
+    std::vector<const Plan*> plans;
+    for (unsigned w = 0; w < workers; ++w) {
+      most = std::max(most, here().sums[2 * w + 1].items);
+      plans.push_back(&sums_[w].plan);
+    }
+    Reader reader(slot_of(chunk), stream());
+    reader.make_room(plans, most, 1);
+    for (unsigned w = 0; w < workers; ++w) {
+      const Plan& plan = sums_[w].plan;
+      if (w == chunk.world.rank || plan.elements() == 0) continue;
+      const AddedItems read = reader.read(plan, inbox_->message(w), 0, there().opened + w);
+      require(expand(plan.geometry(), plain(plan.geometry()), read.items, read.values, read.room,
+                     chunk.view.dense().data, sums_[w].where, there().opened + w, stream()),
+              "Writing sums");
+    }
+    fetch(ask(chunk, Collective::Kind::settle, asks), &Numbers::opened, workers);
+    stage_ = Stage::writing;
+  }
+
+  void finish(Chunk& chunk, Asks& asks) {
+    const unsigned workers = chunk.world.size;
+    std::uint64_t items = 0;
+    std::uint64_t added = 0;
+    for (unsigned w = 0; w < workers; ++w) {
+      if (w != chunk.world.rank && sums_[w].plan.elements() != 0) {
+        check_arrived(here().sums[2 * w + 1], here().opened[w]);
+      }
+      items += here().sums[2 * w].items;
+      for (unsigned v = 0; v < workers; ++v) added += here().sent[w * workers + v].items;
+    }
+    report_exactness(chunk.report, Exactness::rounded_once);
+    chunk.report.items += items;
+    chunk.report.union_elements += items * chunk.choice.plan.grain();
+    chunk.memory.learn(items, (added + workers - 1) / workers);
+    look_for_grain(chunk, asks);
+  }
+
+  Stage stage_ = Stage::begin;
+  std::vector<Outbox::Share> shares_;  // what everybody owns, with the items of one worker
+  std::vector<Outbox::Share> sums_;    // the same with their sums
+  std::optional<Outbox> outbox_;
+  std::optional<Inbox> inbox_;
+  Status nothing_;
+};
+
+}  // namespace
+
+std::unique_ptr<Course> make_gpu_split(Gpu& gpu) { return std::make_unique<GpuSplit>(gpu); }
+
+}  // namespace peel::cuda::detail

@@ -1,0 +1,226 @@
+// All-reduces of arrays in device memory: every strategy and type, sums known exactly, over steps that jump in density
+// and in shape.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "allreduce/known_gradients.h"
+#include "cuda/device_table.h"
+
+namespace peel::testing {
+namespace {
+
+constexpr LinkFacts kSlow{.latency_s = 50e-6, .bytes_per_second = 125e6, .copy_bytes_per_second = 8e9};
+constexpr Strategy kStrategies[] = {Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split,
+                                    Strategy::gather};
+
+// Arrays of all workers on the device, and a state for each.
+class DeviceWorld {
+ public:
+  DeviceWorld(unsigned workers, const StateOptions& options) : table(workers) {
+    for (unsigned w = 0; w < workers; ++w) {
+      states_.emplace_back(options);
+      arrays_.push_back(std::make_unique<DeviceBytes>("array"));
+    }
+  }
+
+  // `offset`: elements past an aligned address.
+  void reduce(const std::vector<std::vector<std::byte>>& x, ElementType type, std::size_t offset = 0) {
+    for (unsigned w = 0; w < states_.size(); ++w) {
+      arrays_[w]->reset(x[w].size(), offset * size_of(type));
+      arrays_[w]->upload(x[w].data(), x[w].size());
+    }
+    table.run([&](unsigned w) {
+      const Dense array(arrays_[w]->data(), x[w].size() / size_of(type), type, Memory::device);
+      return std::make_unique<Exchange>(states_[w], table.world(w, kSlow), array);
+    });
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    for (const auto& array : arrays_) EXPECT_TRUE(array->fenced());
+  }
+  [[nodiscard]] std::vector<std::byte> result(unsigned worker, std::size_t bytes) const {
+    std::vector<std::byte> x(bytes);
+    arrays_[worker]->download(x.data(), bytes);
+    return x;
+  }
+
+  DeviceTable table;
+
+ private:
+  std::vector<State> states_;
+  std::vector<std::unique_ptr<DeviceBytes>> arrays_;
+};
+
+std::vector<std::vector<std::byte>> dense_of(const KnownStep& step, ElementType type) {
+  std::vector<std::vector<std::byte>> all;
+  for (const KnownGradient& one : step.workers) all.push_back(one.dense(type));
+  return all;
+}
+
+void expect_sum(DeviceWorld& world, const KnownStep& step, ElementType type, std::size_t offset = 0) {
+  const auto x = dense_of(step, type);
+  world.reduce(x, type, offset);
+  for (unsigned w = 0; w < step.workers.size(); ++w) {
+    ASSERT_FALSE(world.table.error(w)) << world.table.error(w)->what();
+    EXPECT_EQ(difference(step.sum, type, world.result(w, x[w].size())), "") << "worker " << w;
+  }
+}
+
+class DeviceExchange : public ::testing::TestWithParam<Strategy> {};
+
+TEST_P(DeviceExchange, EveryTypeAndPattern) {
+  SeededDraw random(7);
+  for (unsigned t = 0; t < 8; ++t) {
+    const auto type = static_cast<ElementType>(t);
+    for (const unsigned workers : {2u, 3u}) {
+      DeviceWorld world(workers, {.strategy = GetParam()});
+      for (const Pattern pattern : kPatterns) {
+        const std::uint64_t elements = random.pick<std::uint64_t>({1, 63, 4096, 4097, 30'011, 100'000});
+        const KnownStep step = KnownStep::draw(
+            {.elements = elements, .type = type, .pattern = pattern, .density = random.pick({0.002, 0.05, 0.4})},
+            workers, random);
+        SCOPED_TRACE(std::string(name(type)) + ", " + std::to_string(elements) + " elements, pattern " +
+                     std::to_string(static_cast<int>(pattern)));
+        expect_sum(world, step, type, random.below(3));
+      }
+    }
+  }
+}
+
+// The same array again and again: rooms and plans are made for what was, and what comes is another thing.
+TEST_P(DeviceExchange, JumpingSteps) {
+  SeededDraw random(11);
+  for (const std::uint64_t chunk_bytes : {std::uint64_t{0}, std::uint64_t{65'536}}) {
+    DeviceWorld world(4, {.strategy = GetParam(), .chunk_bytes = chunk_bytes});
+    const std::uint64_t elements = 150'007;
+    for (unsigned i = 0; i < 10; ++i) {
+      const Drawing how{.elements = elements,
+                        .pattern = random.pick({Pattern::uniform, Pattern::rows, Pattern::runs}),
+                        .density = random.pick({0.0005, 0.01, 0.2, 0.9}),
+                        .row = 64,
+                        .phase = random.below(64)};
+      SCOPED_TRACE("step " + std::to_string(i));
+      expect_sum(world, KnownStep::draw(how, 4, random), ElementType::float32);
+    }
+  }
+}
+
+TEST_P(DeviceExchange, Averages) {
+  if (GetParam() == Strategy::sketch) return;  // halves of units are no units; see SketchAverages
+  SeededDraw random(13);
+  for (const ElementType type : {ElementType::float32, ElementType::bfloat16, ElementType::float16}) {
+    DeviceWorld world(2, {.strategy = GetParam(), .average = true});
+    KnownStep step = KnownStep::draw({.elements = 20'000, .type = type, .density = 0.1}, 2, random);
+    auto x = dense_of(step, type);
+    world.reduce(x, type);
+    // Halves of floats are exact, so the average is half of the sum.
+    const std::vector<std::byte> sum = step.sum.dense(type);
+    const std::vector<std::byte> out = world.result(0, sum.size());
+    detail::with_element(type, [&](auto t) {
+      using T = decltype(t);
+      for (std::uint64_t i = 0; i < 20'000; ++i) {
+        T whole;
+        T half;
+        std::memcpy(&whole, sum.data() + i * sizeof(T), sizeof(T));
+        std::memcpy(&half, out.data() + i * sizeof(T), sizeof(T));
+        ASSERT_EQ(detail::widen(half) * 2, detail::widen(whole)) << i;
+      }
+    });
+  }
+}
+
+TEST_P(DeviceExchange, NotFinite) {
+  DeviceWorld world(2, {.strategy = GetParam()});
+  std::vector<float> a(5000, 0.0F);
+  std::vector<float> b(5000, 0.0F);
+  a[17] = std::numeric_limits<float>::infinity();
+  a[18] = std::numeric_limits<float>::quiet_NaN();
+  b[17] = 1;
+  b[18] = 2;
+  b[4000] = 3;
+  for (unsigned step = 0; step < 2; ++step) {
+    std::vector<std::vector<std::byte>> x;
+    for (const auto& one : {a, b}) {
+      x.emplace_back(reinterpret_cast<const std::byte*>(one.data()),
+                     reinterpret_cast<const std::byte*>(one.data() + 5000));
+    }
+    world.reduce(x, ElementType::float32);
+    for (unsigned w = 0; w < 2; ++w) {
+      ASSERT_FALSE(world.table.error(w)) << world.table.error(w)->what();
+      std::vector<float> out(5000);
+      const auto bytes = world.result(w, 20'000);
+      std::memcpy(out.data(), bytes.data(), bytes.size());
+      EXPECT_TRUE(std::isinf(out[17]));
+      EXPECT_TRUE(std::isnan(out[18]));
+      EXPECT_EQ(out[4000], 3);
+      EXPECT_EQ(out[0], 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, DeviceExchange, ::testing::ValuesIn(kStrategies),
+                         [](const auto& param) { return std::string(name(param.param)); });
+
+TEST(DeviceExchange, AutomaticLeavesDenseAndComesBack) {
+  SeededDraw random(17);
+  DeviceWorld world(4, {});
+  for (const double density : {0.001, 0.001, 0.001, 0.95, 0.95, 0.95, 0.95}) {
+    expect_sum(world, KnownStep::draw({.elements = 300'000, .density = density}, 4, random), ElementType::float32);
+  }
+  EXPECT_EQ(world.table.report(0).strategy, Strategy::dense);
+  EXPECT_EQ(world.table.report(0).exactness, Exactness::as_dense);
+}
+
+TEST(DeviceExchange, FindsTheGrain) {
+  SeededDraw random(19);
+  for (const Strategy strategy : {Strategy::packed, Strategy::split, Strategy::gather, Strategy::sketch}) {
+    DeviceWorld world(2, {.strategy = strategy});
+    for (unsigned i = 0; i < 3; ++i) {
+      const Drawing how{.elements = 200'000, .pattern = Pattern::rows, .density = 0.05, .row = 64, .phase = 5};
+      expect_sum(world, KnownStep::draw(how, 2, random), ElementType::float32);
+    }
+    EXPECT_EQ(world.table.report(0).grain, 64u) << name(strategy);
+  }
+}
+
+// Items that a sketch of much too few cells loses are exchanged again.
+TEST(DeviceExchange, RepairsWhatDoesNotPeel) {
+  SeededDraw random(23);
+  DeviceWorld world(2, {.strategy = Strategy::sketch, .grain = 1});
+  expect_sum(world, KnownStep::draw({.elements = 200'000, .density = 0.001}, 2, random), ElementType::float32);
+  expect_sum(world, KnownStep::draw({.elements = 200'000, .density = 0.001}, 2, random), ElementType::float32);
+  EXPECT_EQ(world.table.report(0).repaired, 0u);
+  expect_sum(world, KnownStep::draw({.elements = 200'000, .density = 0.5}, 2, random), ElementType::float32);
+  EXPECT_GT(world.table.report(0).repaired, 65'536u);
+}
+
+TEST(DeviceExchange, NoticesDamage) {
+  for (const Strategy strategy : {Strategy::split, Strategy::gather}) {
+    SeededDraw random(29);
+    DeviceWorld world(2, {.strategy = strategy});
+    const KnownStep step = KnownStep::draw({.elements = 100'000, .density = 0.02}, 2, random);
+    expect_sum(world, step, ElementType::float32);
+    world.table.tamper = [](Collective& done, unsigned worker) {
+      if (worker != 1 || done.into.size() < 4 || done.into[0].empty()) return;
+      require(cudaMemset(done.into[0].data() + done.into[0].size() / 2, 0x55, 8), "cudaMemset");
+    };
+    world.reduce(dense_of(step, ElementType::float32), ElementType::float32);
+    ASSERT_TRUE(world.table.error(1)) << name(strategy);
+    EXPECT_EQ(world.table.error(1)->code(), ErrorCode::corrupt_message);
+  }
+}
+
+TEST(DeviceExchange, RefusesWithoutADevice) {
+  State state;
+  std::vector<float> x(10);
+  const Dense array(x.data(), x.size(), ElementType::float32, Memory::device);
+  try {
+    const Exchange exchange(state, {.rank = 0, .size = 1}, array);
+    FAIL() << "there is no device";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("device memory"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace peel::testing
