@@ -17,6 +17,7 @@
 #include "cli/mpi_workers.h"
 #include "cli/nccl_workers.h"
 #include "cli/numbers.h"
+#include "cli/parallel.h"
 #include "cli/report_sink.h"
 #include "cli/sweep.h"
 #include "cli/thread_workers.h"
@@ -214,7 +215,9 @@ void run_nccl(const Words& words, const Sweep& sweep) {
     for (const Case& one : cases_of(sweep, count)) {
       const Gradients gradients(one.pattern, one.gradients);
       const ContestOptions options = options_for(one, gradients, sweep.options);
-      const ThreadContest contest = hold_on_threads(workers.communicators(), gradients, options);
+      const KnownSum known = known_sum(gradients, options, all_cores());
+      const ThreadContest contest =
+          hold_on_threads(host_entrants(workers.communicators(), gradients, options), known, options);
       results.add({"nccl", one.pattern, &gradients, one.gradients, &options, contest.link}, contest.standings);
     }
   }
@@ -242,7 +245,8 @@ void run_mpi(const Words& words, const Sweep& sweep) {
       const ContestOptions options = options_for(one, gradients, sweep.options);
       const KnownSum known = known_sum(gradients, options);
       const auto baselines = chosen(workers.baselines(options.view, gradients.type()), words.baseline);
-      const std::vector<Standing> standings = hold_contest(communicator, gradients, known, baselines, options);
+      const std::unique_ptr<Summand> summand = host_summand(gradients, communicator.rank(), options);
+      const std::vector<Standing> standings = hold_contest(communicator, *summand, known, baselines, options);
       if (results) results->add({"mpi", one.pattern, &gradients, one.gradients, &options, link}, standings);
     }
   }

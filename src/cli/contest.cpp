@@ -8,69 +8,11 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "cli/verify.h"
 
 namespace peel::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// One worker's gradient: an array that is summed in place, and its first state to start from again.
-class DenseGradient {
- public:
-  DenseGradient(const Gradients& gradients, std::uint32_t worker)
-      : elements_(gradients.elements()),
-        type_(gradients.type()),
-        original_(gradients.dense_bytes()),
-        x_(gradients.dense_bytes()) {
-    gradients.fill_dense(worker, {original_.data(), elements_, type_});
-  }
-
-  void restore() {
-    if (x_.size() != 0) std::memcpy(x_.data(), original_.data(), x_.size());
-  }
-  Report reduce(Communicator& communicator, State& state) { return allreduce(communicator, array(), state); }
-  void reduce(const Baseline& baseline) { baseline.dense(array()); }
-  [[nodiscard]] Verdict check(const Gradients& gradients, const Reduced& reduced) const {
-    return verify(gradients, ConstDense(x_.data(), elements_, type_), reduced);
-  }
-
- private:
-  Dense array() { return {x_.data(), elements_, type_}; }
-
-  std::uint64_t elements_;
-  ElementType type_;
-  Buffer<std::byte> original_;
-  Buffer<std::byte> x_;
-};
-
-// The same as rows, which are only read.
-class SparseGradient {
- public:
-  SparseGradient(const Gradients& gradients, std::uint32_t worker, Grain grain)
-      : grain_(grain), items_(gradients.items(worker, grain)) {
-    gradients.fill_sparse(worker, grain, items_, values_);
-    sum_.type = gradients.type();
-  }
-
-  void restore() {
-    sum_.items.clear();
-    sum_.values.clear();
-  }
-  Report reduce(Communicator& communicator, State& state) { return allreduce(communicator, rows(), sum_, state); }
-  void reduce(const Baseline& baseline) { baseline.sparse(rows(), grain_.size, sum_); }
-  [[nodiscard]] Verdict check(const Gradients& gradients, const Reduced& reduced) const {
-    return verify(gradients, sum_, reduced);
-  }
-
- private:
-  [[nodiscard]] ConstSparse rows() const { return {items_, values_.data(), sum_.type}; }
-
-  Grain grain_;
-  std::vector<std::uint64_t> items_;
-  Buffer<std::byte> values_;
-  Sparse sum_;
-};
 
 // What one worker tells the others of one sum.
 struct Sample {
@@ -156,13 +98,12 @@ class Contender {
     standing_.is_strategy = is_strategy;
   }
 
-  template <typename Gradient>
-  Sample sum(Communicator& communicator, Gradient& gradient) {
+  Sample sum(Communicator& communicator, Summand& summand) {
     const Clock::time_point start = Clock::now();
     if (state_ != nullptr) {
-      standing_.report = gradient.reduce(communicator, *state_);
+      standing_.report = summand.reduce(communicator, *state_);
     } else {
-      gradient.reduce(*baseline_);
+      summand.reduce(*baseline_);
     }
     const Report& report = standing_.report;
     Sample sample{.seconds = std::chrono::duration<double>(Clock::now() - start).count()};
@@ -227,33 +168,10 @@ std::vector<Contender> gather_contenders(const std::vector<Baseline>& baselines,
   return contenders;
 }
 
-template <typename Gradient>
-std::vector<Standing> hold(Communicator& communicator, const Gradients& gradients, const KnownSum& known,
-                           std::vector<Contender> contenders, Gradient& gradient, const ContestOptions& options) {
-  Meeting meeting(communicator);
-  for (unsigned round = 0; round < options.warmup + options.repeat; ++round) {
-    for (Contender& contender : contenders) {
-      if (round != 0 && round < options.warmup && !contender.learns()) continue;
-      gradient.restore();
-      meeting.wait();
-      Sample mine = contender.sum(communicator, gradient);
-      const Report& report = contender.report();
-      const Reduced reduced{report.exactness, report.error_bound, {options.state.grain, 0}, &known};
-      mine.wrong = gradient.check(gradients, reduced).wrong;
-      Samples all = meeting.tell(mine);
-      contender.count(all);
-      if (round >= options.warmup) contender.count_timed(std::move(all));
-    }
-  }
-  std::vector<Standing> standings;
-  for (Contender& contender : contenders) standings.push_back(contender.standing());
-  return standings;
-}
-
 }  // namespace
 
-KnownSum known_sum(const Gradients& gradients, const ContestOptions& options) {
-  if (options.view == View::dense) return KnownSum::dense(gradients);
+KnownSum known_sum(const Gradients& gradients, const ContestOptions& options, unsigned threads) {
+  if (options.view == View::dense) return KnownSum::dense(gradients, threads);
   return KnownSum::sparse(gradients, {options.state.grain, 0});
 }
 
@@ -263,15 +181,31 @@ LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options)
   return *communicator.link();
 }
 
-std::vector<Standing> hold_contest(Communicator& communicator, const Gradients& gradients, const KnownSum& known,
+std::unique_ptr<Summand> host_summand(const Gradients& gradients, std::uint32_t worker, const ContestOptions& options) {
+  if (options.view == View::dense) return make_dense_summand(gradients, worker);
+  return make_sparse_summand(gradients, worker, {options.state.grain, 0});
+}
+
+std::vector<Standing> hold_contest(Communicator& communicator, Summand& summand, const KnownSum& known,
                                    const std::vector<Baseline>& baselines, const ContestOptions& options) {
   std::vector<Contender> contenders = gather_contenders(baselines, options);
-  if (options.view == View::dense) {
-    DenseGradient gradient(gradients, communicator.rank());
-    return hold(communicator, gradients, known, std::move(contenders), gradient, options);
+  Meeting meeting(communicator);
+  for (unsigned round = 0; round < options.warmup + options.repeat; ++round) {
+    for (Contender& contender : contenders) {
+      if (round != 0 && round < options.warmup && !contender.learns()) continue;
+      summand.restore();
+      meeting.wait();
+      Sample mine = contender.sum(communicator, summand);
+      const Report& report = contender.report();
+      mine.wrong = summand.check({report.exactness, report.error_bound, {options.state.grain, 0}, &known}).wrong;
+      Samples all = meeting.tell(mine);
+      contender.count(all);
+      if (round >= options.warmup) contender.count_timed(std::move(all));
+    }
   }
-  SparseGradient gradient(gradients, communicator.rank(), {options.state.grain, 0});
-  return hold(communicator, gradients, known, std::move(contenders), gradient, options);
+  std::vector<Standing> standings;
+  for (Contender& contender : contenders) standings.push_back(contender.standing());
+  return standings;
 }
 
 const Standing& baseline_of(const std::vector<Standing>& standings) {

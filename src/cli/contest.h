@@ -5,24 +5,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/gradients.h"
 #include "cli/known_sum.h"
 #include "cli/measure.h"
+#include "cli/summand.h"
 #include "peel/allreduce.h"
 
 namespace peel::cli {
-
-// A way to sum that needs nothing of this library: one of the two functions, as the view is.
-struct Baseline {
-  using SumSparse = std::function<void(ConstSparse x, std::uint32_t grain, Sparse& sum)>;
-  std::string name;
-  std::function<void(Dense x)> dense = {};
-  SumSparse sparse = {};
-};
 
 struct ContestOptions {
   View view = View::dense;
@@ -54,14 +47,17 @@ struct Standing {
 };
 
 // What the contestants' sums are compared with first.
-KnownSum known_sum(const Gradients& gradients, const ContestOptions& options);
+KnownSum known_sum(const Gradients& gradients, const ContestOptions& options, unsigned threads = 1);
 
 // What the link can do: as given, or measured by all workers together.
 LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options);
 
+// A worker's gradient in host memory, in the view of the options.
+std::unique_ptr<Summand> host_summand(const Gradients& gradients, std::uint32_t worker, const ContestOptions& options);
+
 // One worker's part. Without baselines the dense strategy is the baseline; a sparse view needs one. All workers return
 // the same standings but for the reports. Throws peel::Error or Failure.
-std::vector<Standing> hold_contest(Communicator& communicator, const Gradients& gradients, const KnownSum& known,
+std::vector<Standing> hold_contest(Communicator& communicator, Summand& summand, const KnownSum& known,
                                    const std::vector<Baseline>& baselines, const ContestOptions& options);
 
 // The fastest baseline.

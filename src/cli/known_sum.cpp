@@ -7,21 +7,24 @@
 #include <vector>
 
 #include "cli/elements.h"
+#include "cli/parallel.h"
 
 namespace peel::cli {
 
-KnownSum KnownSum::dense(const Gradients& gradients) {
+KnownSum KnownSum::dense(const Gradients& gradients, unsigned threads) {
   constexpr std::uint64_t kChunk = 4096;
   KnownSum known;
   known.dense_.resize(gradients.dense_bytes());
   const Dense out(known.dense_.data(), gradients.elements(), gradients.type());
-  double chunk[kChunk];
-  Cursor cursor;
-  for (std::uint64_t begin = 0; begin < gradients.elements(); begin += kChunk) {
-    const std::span<double> some(chunk, std::min(kChunk, gradients.elements() - begin));
-    gradients.read_sum(begin, some, {}, cursor);
-    write_elements(out, begin, some);
-  }
+  for_parts(gradients.elements(), kChunk, threads, [&](std::uint64_t begin, std::uint64_t end) {
+    double chunk[kChunk];
+    Cursor cursor;
+    for (; begin < end; begin += kChunk) {
+      const std::span<double> some(chunk, std::min(kChunk, end - begin));
+      gradients.read_sum(begin, some, {}, cursor);
+      write_elements(out, begin, some);
+    }
+  });
   return known;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "cli/gradients.h"
 #include "peel/buffer.h"
@@ -12,8 +13,10 @@ namespace peel::cli {
 
 class KnownSum {
  public:
-  static KnownSum dense(const Gradients& gradients);
+  static KnownSum dense(const Gradients& gradients, unsigned threads = 1);
   static KnownSum sparse(const Gradients& gradients, Grain grain);
+
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return dense_; }  // of a dense one
 
   // Whether elements [begin, begin + count) have the same bytes.
   [[nodiscard]] bool equals(ConstDense sum, std::uint64_t begin, std::size_t count) const;

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <vector>
 
 #include "cli/device_timer.h"
 #include "cli/elements.h"
 #include "cli/gpus.h"
 #include "cli/measured_plan.h"
+#include "cli/parallel.h"
 #include "cli/samples.h"
 #include "peel/cuda.h"
 
@@ -20,9 +20,6 @@ namespace peel::cli {
 namespace {
 
 constexpr unsigned kWarmUps = 3;
-
-// Drawing and verifying 2^27 elements takes one core several seconds, and none of it is measured.
-unsigned all_cores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 DeviceTimer::Cache cache_of(const MeasureOptions& options) {
   return options.cold_l2 ? DeviceTimer::Cache::cold : DeviceTimer::Cache::warm;

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <thread>
 
 namespace peel::cli {
+
+// Drawing and verifying 2^27 elements takes one core several seconds.
+inline unsigned all_cores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 // work(begin, end) for as many parts of [0, count) as there are threads; all but the last begin and end at multiples of
 // `step`. The work must not throw.

@@ -1,12 +1,10 @@
 #include "cli/thread_workers.h"
 
-#include <exception>
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <utility>
 
+#include "cli/on_threads.h"
+#include "cli/parallel.h"
 #include "cli/row_sum.h"
 #include "peel/inprocess.h"
 
@@ -22,34 +20,37 @@ std::vector<Baseline> baselines_over(Communicator& communicator, View view) {
 
 }  // namespace
 
-ThreadContest hold_on_threads(const Gradients& gradients, const ContestOptions& options) {
-  return hold_on_threads(make_inprocess(gradients.workers()), gradients, options);
+std::vector<Entrant> host_entrants(std::vector<std::unique_ptr<Communicator>> communicators, const Gradients& gradients,
+                                   const ContestOptions& options) {
+  std::vector<Entrant> entrants(communicators.size());
+  on_threads(static_cast<unsigned>(entrants.size()), [&](unsigned worker) {
+    Entrant& mine = entrants[worker];
+    mine.communicator = std::move(communicators[worker]);
+    mine.summand = host_summand(gradients, worker, options);
+    mine.baselines = baselines_over(*mine.communicator, options.view);
+  });
+  return entrants;
 }
 
-ThreadContest hold_on_threads(std::vector<std::unique_ptr<Communicator>> communicators, const Gradients& gradients,
-                              const ContestOptions& options) {
-  const KnownSum known = known_sum(gradients, options);
+ThreadContest hold_on_threads(std::vector<Entrant> entrants, const KnownSum& known, const ContestOptions& options) {
   ThreadContest contest;
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto work = [&](std::unique_ptr<Communicator>& mine) {
+  on_threads(static_cast<unsigned>(entrants.size()), [&](unsigned worker) {
+    Entrant& mine = entrants[worker];
     try {
-      const LinkFacts link = agree_on_link(*mine, options.state);
-      std::vector<Standing> standings =
-          hold_contest(*mine, gradients, known, baselines_over(*mine, options.view), options);
-      if (mine->rank() == 0) contest = {std::move(standings), link};
+      const LinkFacts link = agree_on_link(*mine.communicator, options.state);
+      std::vector<Standing> standings = hold_contest(*mine.communicator, *mine.summand, known, mine.baselines, options);
+      if (worker == 0) contest = {std::move(standings), link};
     } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-      mine.reset();  // so that the others learn of it at once
+      mine.communicator.reset();  // so that the others learn of it at once
+      throw;
     }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (std::unique_ptr<Communicator>& mine : communicators) threads.emplace_back(work, std::ref(mine));
-  }
-  if (error) std::rethrow_exception(error);
+  });
   return contest;
+}
+
+ThreadContest hold_on_threads(const Gradients& gradients, const ContestOptions& options) {
+  const KnownSum known = known_sum(gradients, options, all_cores());
+  return hold_on_threads(host_entrants(make_inprocess(gradients.workers()), gradients, options), known, options);
 }
 
 }  // namespace peel::cli

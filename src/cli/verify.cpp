@@ -261,7 +261,8 @@ Verdict verify(const Gradients& gradients, const Sparse& sum, const Decoded& dec
                        Judge(gradients, decoded));
 }
 Verdict verify(const Gradients& gradients, ConstDense sum, const Reduced& reduced) {
-  return verify_dense(gradients, sum, {reduced.grain, nullptr, reduced.known, false}, Judge(gradients, reduced));
+  return verify_dense(gradients, sum, {reduced.grain, nullptr, reduced.known, false, reduced.threads},
+                      Judge(gradients, reduced));
 }
 Verdict verify(const Gradients& gradients, const Sparse& sum, const Reduced& reduced) {
   return verify_sparse(gradients, sum, {reduced.grain, nullptr, reduced.known, false}, Judge(gradients, reduced));

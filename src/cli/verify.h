@@ -48,6 +48,7 @@ struct Reduced {
   double error_bound = 0;
   Grain grain = {};                 // of a sparse view
   const KnownSum* known = nullptr;  // what is equal to it needs no closer look, which takes longer than most sums do
+  unsigned threads = 1;             // that verify a dense array
 };
 
 Verdict verify(const Gradients& gradients, ConstDense sum, const Decoded& decoded);
