@@ -1,5 +1,5 @@
-// peel bench allreduce: strategies against the transport's own all-reduce, on threads of this process or on processes
-// under mpirun. Every sum is verified.
+// peel bench allreduce: strategies against the transport's own all-reduce, on threads of this process, on processes
+// under mpirun, or on GPUs. Every sum is verified.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,6 +36,7 @@ struct Words {
   std::string overlap = "independent";
   std::string values = "exact";
   std::string view = "dense";
+  std::string memory = "auto";
   std::string strategy = "auto";
   std::string baseline;
   std::string grain = "auto";
@@ -78,6 +79,19 @@ std::optional<LinkFacts> parse_link(std::string_view text) {
   return LinkFacts{.bytes_per_second = parse_bandwidth(text) / 8};
 }
 
+// Over NCCL arrays are where gradients are: on the GPU. Rows are not, since the library takes them from the host only.
+Memory parse_memory(const Words& words, View view) {
+  const bool possible = words.transport == "nccl" && view == View::dense;
+  if (words.memory == "auto") return possible ? Memory::device : Memory::host;
+  const Memory memory = parse_name(words.memory, {Memory::host, Memory::device}, "--memory");
+  if (memory == Memory::host || possible) return memory;
+  throw CLI::ValidationError(view == View::sparse
+                                 ? "rows are summed in host memory only; use --memory host, or --view dense"
+                                 : fmt::format("--transport {} reaches host memory only; use --memory host, or "
+                                               "--transport nccl",
+                                               words.transport));
+}
+
 struct Sweep {
   std::vector<Pattern> patterns;
   std::vector<std::uint64_t> elements;
@@ -107,6 +121,7 @@ Sweep parse(const Words& words) {
   if (!words.workers.empty()) sweep.workers = parse_list(words.workers, parse_worker_count);
   ContestOptions& options = sweep.options;
   options.view = parse_name(words.view, {View::dense, View::sparse}, "--view");
+  options.memory = parse_memory(words, options.view);
   options.strategies = parse_list(words.strategy, parse_strategy);
   options.warmup = words.warmup;
   options.repeat = words.repeat;
@@ -216,8 +231,10 @@ void run_nccl(const Words& words, const Sweep& sweep) {
       const Gradients gradients(one.pattern, one.gradients);
       const ContestOptions options = options_for(one, gradients, sweep.options);
       const KnownSum known = known_sum(gradients, options, all_cores());
-      const ThreadContest contest =
-          hold_on_threads(host_entrants(workers.communicators(), gradients, options), known, options);
+      std::vector<Entrant> entrants = options.memory == Memory::device
+                                          ? workers.device_entrants(gradients, known)
+                                          : host_entrants(workers.communicators(), gradients, options);
+      const ThreadContest contest = hold_on_threads(std::move(entrants), known, options);
       results.add({"nccl", one.pattern, &gradients, one.gradients, &options, contest.link}, contest.standings);
     }
   }
@@ -271,6 +288,7 @@ void add_gradient_options(CLI::App& app, Words& words) {
   app.add_option("--values", words.values,
                  "exact: their sums are, in any order; real: with 12 orders of magnitude between them");
   app.add_option("--view", words.view, "dense, or sparse: rows of a pattern rows:L");
+  app.add_option("--memory", words.memory, "host or device, which only nccl reaches; auto: device with nccl and dense");
   app.add_option("--seed", words.seed, "Of the gradients and of the plans");
 }
 

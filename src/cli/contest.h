@@ -19,6 +19,7 @@ namespace peel::cli {
 
 struct ContestOptions {
   View view = View::dense;
+  Memory memory = Memory::host;  // that gradients and sums are in; of a device only dense ones
   std::vector<Strategy> strategies;
   unsigned warmup = 3;  // rounds that are not timed: states learn; baselines take part in the first only
   unsigned repeat = 7;  // rounds of which the median counts

@@ -59,6 +59,7 @@ Json what_was_summed(const ContestSetting& setting) {
       {"overlap", gradients.drawn() ? Json(name(setting.drawn.sharing)) : Json()},
       {"values", gradients.drawn() ? Json(name(setting.drawn.values)) : Json()},
       {"view", name(setting.options->view)},
+      {"memory", name(setting.options->memory)},
       {"seed", setting.drawn.seed},
       {"warmup", setting.options->warmup},
       {"repeat", setting.options->repeat},

@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
-#include <mutex>
+#include <optional>
 #include <thread>
 
+#include "cli/device_summand.h"
+#include "cli/on_threads.h"
 #include "peel/nccl.h"
 
 namespace peel::cli {
@@ -29,21 +31,32 @@ void check(ncclResult_t code, const char* call) {
                   call, ncclGetErrorString(code)));
 }
 
-// NCCL works in the background; until it has done so, or for a minute.
-void settle(ncclComm_t comm, const char* call) {
+// Asks again and again, for a minute at most.
+template <typename Done>
+void await(const char* call, Done done) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  for (ncclResult_t state = ncclInProgress; state == ncclInProgress; std::this_thread::yield()) {
-    check(ncclCommGetAsyncError(comm, &state), call);
-    check(state, call);
+  for (; !done(); std::this_thread::yield()) {
     if (std::chrono::steady_clock::now() > deadline) throw Failure(fmt::format("{} takes more than a minute", call));
   }
 }
 
-// Before CUDA starts: workers may share a GPU, and streams that share one of its queues could hold up each other's
-// kernels, which wait for each other. So there are as many queues as can be, as a precaution.
+// NCCL works in the background; until it has done so.
+void settle(ncclComm_t comm, const char* call) {
+  await(call, [&] {
+    ncclResult_t state = ncclInProgress;
+    check(ncclCommGetAsyncError(comm, &state), call);
+    check(state, call);
+    return state != ncclInProgress;
+  });
+}
+
+// Before CUDA starts: workers may share a GPU, and then their kernels wait for each other. Streams that share one of
+// its queues could hold up each other's, so there are as many queues as can be, as a precaution; and to load a kernel
+// when it is first used could wait for one that runs, so all are loaded at the start.
 int gpus() {
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) return count;
   throw Failure("the transport nccl needs a GPU, and there is none here; use --transport inprocess or mpi");
@@ -52,6 +65,40 @@ int gpus() {
 // The blocks of all kernels that wait for each other must fit on a GPU at once. This many of each worker do.
 constexpr int kBlocksOnSharedGpu = 8;
 
+// Nothing for types that NCCL does not know.
+std::optional<ncclDataType_t> type_of(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+      return ncclFloat32;
+    case ElementType::float64:
+      return ncclFloat64;
+    case ElementType::float16:
+      return ncclFloat16;
+    case ElementType::bfloat16:
+      return ncclBfloat16;
+    case ElementType::int8:
+      return ncclInt8;
+    case ElementType::int32:
+      return ncclInt32;
+    case ElementType::int64:
+      return ncclInt64;
+    case ElementType::int16:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// In place, and until it is complete; a worker that never comes is not waited for without end.
+void sum_in_place(Dense x, ncclComm_t comm, cudaStream_t stream) {
+  check(ncclAllReduce(x.data, x.data, x.size, *type_of(x.type), ncclSum, comm, stream), "ncclAllReduce");
+  settle(comm, "ncclAllReduce");
+  await("ncclAllReduce", [&] {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state != cudaErrorNotReady) check(state, "ncclAllReduce");
+    return state == cudaSuccess;
+  });
+}
+
 }  // namespace
 
 class NcclWorkers::Session {
@@ -59,24 +106,12 @@ class NcclWorkers::Session {
   explicit Session(unsigned workers) : gpus_(gpus()), workers_(workers) {
     ncclUniqueId id;
     check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    std::mutex mutex;
-    std::exception_ptr error;
-    {
-      std::vector<std::jthread> threads;
-      for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-        threads.emplace_back([&, rank] {
-          try {
-            connect(id, rank);
-          } catch (...) {
-            const std::lock_guard lock(mutex);
-            if (!error) error = std::current_exception();
-          }
-        });
-      }
+    try {
+      on_threads(workers, [&](unsigned rank) { connect(id, rank); });
+    } catch (...) {
+      abort();
+      throw;
     }
-    if (!error) return;
-    abort();
-    std::rethrow_exception(error);
   }
 
   // A collective that failed leaves kernels that wait: those are ended, and nobody is waited for.
@@ -104,14 +139,31 @@ class NcclWorkers::Session {
     return all;
   }
 
+  std::vector<Entrant> device_entrants(const Gradients& gradients, const KnownSum& known) {
+    std::vector<std::unique_ptr<Communicator>> made = communicators();
+    std::vector<Entrant> entrants(workers_.size());
+    on_threads(static_cast<unsigned>(workers_.size()), [&](unsigned rank) {
+      check(cudaSetDevice(gpu_of(rank)), "cudaSetDevice");
+      entrants[rank].communicator = std::move(made[rank]);
+      entrants[rank].summand = make_device_summand(gradients, known, rank, workers_[rank].stream);
+      if (!type_of(gradients.type())) return;
+      entrants[rank].baselines = {{.name = "nccl", .dense = [worker = workers_[rank]](Dense x) {
+                                     sum_in_place(x, worker.comm, worker.stream);
+                                   }}};
+    });
+    return entrants;
+  }
+
  private:
   struct Worker {
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
   };
 
-  void connect(const ncclUniqueId& id, std::size_t rank) {
-    check(cudaSetDevice(static_cast<int>(rank) % gpus_), "cudaSetDevice");
+  [[nodiscard]] int gpu_of(unsigned rank) const noexcept { return static_cast<int>(rank) % gpus_; }
+
+  void connect(const ncclUniqueId& id, unsigned rank) {
+    check(cudaSetDevice(gpu_of(rank)), "cudaSetDevice");
     check(cudaStreamCreateWithFlags(&workers_[rank].stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -134,6 +186,9 @@ class NcclWorkers::Session {
 
 NcclWorkers::NcclWorkers(unsigned workers) : session_(std::make_unique<Session>(workers)) {}
 std::vector<std::unique_ptr<Communicator>> NcclWorkers::communicators() { return session_->communicators(); }
+std::vector<Entrant> NcclWorkers::device_entrants(const Gradients& gradients, const KnownSum& known) {
+  return session_->device_entrants(gradients, known);
+}
 
 }  // namespace peel::cli
 
@@ -147,6 +202,7 @@ NcclWorkers::NcclWorkers(unsigned /*workers*/) {
   throw Failure("the transport nccl comes with GPU builds, and this is none; use --transport inprocess or mpi");
 }
 std::vector<std::unique_ptr<Communicator>> NcclWorkers::communicators() { return {}; }
+std::vector<Entrant> NcclWorkers::device_entrants(const Gradients&, const KnownSum&) { return {}; }
 
 }  // namespace peel::cli
 

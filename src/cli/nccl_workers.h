@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "peel/communicator.h"
+#include "cli/thread_workers.h"
 
 namespace peel::cli {
 
@@ -19,6 +19,10 @@ class NcclWorkers {
 
   // One for each worker; again when the last ones are gone.
   [[nodiscard]] std::vector<std::unique_ptr<Communicator>> communicators();
+  // The same with dense gradients in the memory of the workers' GPUs, to be compared with ncclAllReduce itself (but for
+  // types that NCCL does not know). All device memory of theirs is allocated when this returns, so that no worker
+  // allocates, and waits for kernels of another one, when that waits for this one.
+  [[nodiscard]] std::vector<Entrant> device_entrants(const Gradients& gradients, const KnownSum& known);
 
  private:
   class Session;
