@@ -15,7 +15,7 @@ help:
 	@echo "make test-gpu  build, then run the tests that need a GPU; without one, say so"
 	@echo "make check   sanitizers, fuzzers, clang-tidy, format and house rules"
 	@echo "make bench   build, then run the microbenchmarks"
-	@echo "make bench-gpu  build, then measure the codec on a GPU against copying; without one, say so"
+	@echo "make bench-gpu  build, then measure the codec on a GPU against copying, and NCCL; without one, say so"
 	@echo "make format  rewrite the sources with clang-format"
 	@echo "make clean   remove build/"
 	@echo
