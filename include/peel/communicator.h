@@ -1,6 +1,7 @@
 // What the all-reduce layer needs of a transport, and no more: four collectives, begun without waiting.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -112,12 +113,16 @@ class Communicator {
   // Called when no operation moved: gives the processor away for a moment, at most a millisecond.
   virtual void relax() = 0;
 
-  // Facts about the link, once they were measured or given.
-  [[nodiscard]] const std::optional<LinkFacts>& link() const noexcept { return link_; }
-  void set_link(const LinkFacts& facts) { link_ = facts; }
+  // Facts about the link between arrays in such memory, once they were measured or given.
+  [[nodiscard]] const std::optional<LinkFacts>& link(Memory memory = Memory::host) const noexcept {
+    return link_[static_cast<std::size_t>(memory)];
+  }
+  void set_link(const LinkFacts& facts, Memory memory = Memory::host) {
+    link_[static_cast<std::size_t>(memory)] = facts;
+  }
 
  private:
-  std::optional<LinkFacts> link_;
+  std::array<std::optional<LinkFacts>, 2> link_;
 };
 
 // Performs one collective and waits for it.
@@ -125,6 +130,8 @@ void perform(Communicator& communicator, Collective& what, std::uint32_t channel
 
 // Measures the link, all workers together, in about 50 ms on an idle one; every worker gets the same numbers, the
 // slowest worker's. Keeps them in the communicator.
-LinkFacts measure_link(Communicator& communicator, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+// In device memory it takes a communicator that has a device().
+LinkFacts measure_link(Communicator& communicator, std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                       Memory memory = Memory::host);
 
 }  // namespace peel

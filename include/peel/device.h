@@ -28,7 +28,8 @@ class DeviceSlot {
 class Device {
  public:
   virtual ~Device() = default;
-  // For the engine of exchanges alone.
+  // For the engine of exchanges, and for whoever measures the link.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> make_memory(std::size_t bytes) = 0;  // of the device, not zeroed
   [[nodiscard]] virtual std::unique_ptr<detail::DeviceSlot> make_slot() = 0;
   [[nodiscard]] virtual std::unique_ptr<detail::Course> make_course(Strategy strategy) = 0;
 };

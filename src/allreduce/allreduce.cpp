@@ -10,13 +10,15 @@ namespace peel {
 
 namespace detail {
 
-World world_of(Communicator& communicator, const StateOptions& options, ElementType type) {
+World world_of(Communicator& communicator, const StateOptions& options, ElementType type, Memory memory) {
   World world{.rank = communicator.rank(), .size = communicator.size()};
   if (options.link) {
     world.link = *options.link;
   } else if (world.size > 1) {
-    if (!communicator.link()) measure_link(communicator, options.timeout);
-    world.link = *communicator.link();
+    // What cannot be reached is refused by the exchange, which tells all workers.
+    if (communicator.device() == nullptr) memory = Memory::host;
+    if (!communicator.link(memory)) measure_link(communicator, options.timeout, memory);
+    world.link = *communicator.link(memory);
   }
   world.moves_buffers = communicator.offers(Collective::Kind::all_to_all, type) &&
                         communicator.offers(Collective::Kind::all_gather, type);
@@ -69,7 +71,7 @@ Report run(Communicator& communicator, Exchange& exchange, const StateOptions& o
 }  // namespace detail
 
 Report allreduce(Communicator& communicator, Dense x, State& state) {
-  Exchange exchange(state, detail::world_of(communicator, state.options(), x.type), x);
+  Exchange exchange(state, detail::world_of(communicator, state.options(), x.type, x.memory), x);
   return detail::run(communicator, exchange, state.options());
 }
 

@@ -31,10 +31,12 @@ class AsyncReducer::Impl {
   }
 
   template <typename Make>
-  std::future<Report> submit(State& state, ElementType type, Make make) {
+  std::future<Report> submit(State& state, ElementType type, Memory memory, Make make) {
     auto job = std::make_unique<Job>();
     job->state = &state;
-    job->make = [this, &state, type, make] { return make(detail::world_of(communicator_, state.options(), type)); };
+    job->make = [this, &state, type, memory, make] {
+      return make(detail::world_of(communicator_, state.options(), type, memory));
+    };
     std::future<Report> future = job->promise.get_future();
     {
       const std::lock_guard lock(mutex_);
@@ -127,12 +129,12 @@ AsyncReducer::AsyncReducer(Communicator& communicator) : impl_(std::make_unique<
 AsyncReducer::~AsyncReducer() = default;
 
 std::future<Report> AsyncReducer::allreduce(Dense x, State& state) {
-  return impl_->submit(state, x.type,
+  return impl_->submit(state, x.type, x.memory,
                        [x, &state](const World& world) { return std::make_unique<Exchange>(state, world, x); });
 }
 
 std::future<Report> AsyncReducer::allreduce(ConstSparse x, Sparse& sum, State& state) {
-  return impl_->submit(state, x.type, [x, &sum, &state](const World& world) {
+  return impl_->submit(state, x.type, Memory::host, [x, &sum, &state](const World& world) {
     return std::make_unique<Exchange>(state, world, x, sum);
   });
 }

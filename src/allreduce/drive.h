@@ -9,7 +9,7 @@
 
 namespace peel::detail {
 
-World world_of(Communicator& communicator, const StateOptions& options, ElementType type);
+World world_of(Communicator& communicator, const StateOptions& options, ElementType type, Memory memory = Memory::host);
 
 class Drive {
  public:

@@ -175,10 +175,10 @@ KnownSum known_sum(const Gradients& gradients, const ContestOptions& options, un
   return KnownSum::sparse(gradients, {options.state.grain, 0});
 }
 
-LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options) {
-  if (options.link) communicator.set_link(*options.link);
-  if (!communicator.link()) measure_link(communicator, options.timeout);
-  return *communicator.link();
+LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options, Memory memory) {
+  if (options.link) communicator.set_link(*options.link, memory);
+  if (!communicator.link(memory)) measure_link(communicator, options.timeout, memory);
+  return *communicator.link(memory);
 }
 
 std::unique_ptr<Summand> host_summand(const Gradients& gradients, std::uint32_t worker, const ContestOptions& options) {

@@ -51,7 +51,7 @@ struct Standing {
 KnownSum known_sum(const Gradients& gradients, const ContestOptions& options, unsigned threads = 1);
 
 // What the link can do: as given, or measured by all workers together.
-LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options);
+LinkFacts agree_on_link(Communicator& communicator, const StateOptions& options, Memory memory = Memory::host);
 
 // A worker's gradient in host memory, in the view of the options.
 std::unique_ptr<Summand> host_summand(const Gradients& gradients, std::uint32_t worker, const ContestOptions& options);

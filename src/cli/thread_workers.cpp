@@ -37,7 +37,7 @@ ThreadContest hold_on_threads(std::vector<Entrant> entrants, const KnownSum& kno
   on_threads(static_cast<unsigned>(entrants.size()), [&](unsigned worker) {
     Entrant& mine = entrants[worker];
     try {
-      const LinkFacts link = agree_on_link(*mine.communicator, options.state);
+      const LinkFacts link = agree_on_link(*mine.communicator, options.state, options.memory);
       std::vector<Standing> standings = hold_contest(*mine.communicator, *mine.summand, known, mine.baselines, options);
       if (worker == 0) contest = {std::move(standings), link};
     } catch (...) {

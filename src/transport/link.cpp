@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "peel/communicator.h"
+#include "peel/device.h"
+#include "peel/error.h"
 
 namespace peel {
 namespace {
@@ -45,26 +47,79 @@ double latency(Conversation& conversation) {
   return times[times.size() / 2];
 }
 
+// What an all-to-all moves: the same bytes to every worker.
+class Load {
+ public:
+  virtual ~Load() = default;
+  // An all-to-all of so many bytes to each worker. Its memory stays until the next one is asked for.
+  virtual Collective& of(std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::size_t largest() const = 0;
+};
+
+class HostLoad final : public Load {
+ public:
+  explicit HostLoad(unsigned workers) : workers_(workers) {}
+  Collective& of(std::size_t bytes) override {
+    data_.resize(bytes);
+    std::memset(data_.data(), 1, bytes);
+    exchange_.send.assign(workers_, data_);
+    return exchange_;
+  }
+  [[nodiscard]] std::size_t largest() const override { return std::size_t{64} << 20; }
+
+ private:
+  unsigned workers_;
+  Buffer<std::byte> data_;
+  Collective exchange_{.kind = Collective::Kind::all_to_all};
+};
+
+// On a device there is a place for what comes from each worker, behind what goes to all of them.
+class DeviceLoad final : public Load {
+ public:
+  DeviceLoad(Device& device, unsigned workers)
+      : workers_(workers),
+        largest_((std::size_t{256} << 20) / (workers + 1)),
+        memory_(device.make_memory(largest_ * (workers + 1))) {}
+  Collective& of(std::size_t bytes) override {
+    exchange_.send.assign(workers_, {memory_.get(), bytes});
+    exchange_.into.clear();
+    for (unsigned w = 0; w < workers_; ++w) exchange_.into.emplace_back(memory_.get() + (w + 1) * largest_, bytes);
+    return exchange_;
+  }
+  [[nodiscard]] std::size_t largest() const override { return largest_; }
+
+ private:
+  unsigned workers_;
+  std::size_t largest_;
+  std::shared_ptr<std::byte> memory_;
+  Collective exchange_{.kind = Collective::Kind::all_to_all, .memory = Memory::device};
+};
+
 // All-to-alls that grow until one takes long enough to be told from noise, on any worker: all must stop together.
-double bandwidth(Conversation& conversation, unsigned workers, double latency_s) {
+double bandwidth(Conversation& conversation, Load& load, unsigned workers, double latency_s) {
   constexpr double kLongEnough = 10e-3;
-  constexpr std::size_t kLargest = std::size_t{64} << 20;
-  Buffer<std::byte> data;
-  Collective exchange{.kind = Collective::Kind::all_to_all};
   for (std::size_t bytes = std::size_t{64} << 10;; bytes *= 2) {
-    data.resize(bytes);
-    std::memset(data.data(), 1, bytes);
-    exchange.send.assign(workers, data);
+    Collective& exchange = load.of(bytes);
     // The best of three: the first touches new memory, and a process that was not woken in time is no slow link.
     double time = std::numeric_limits<double>::infinity();
     for (int repeat = 0; repeat < 3; ++repeat) time = std::min(time, conversation.perform(exchange));
     std::uint64_t long_enough = time > kLongEnough ? 1 : 0;
     Collective vote{.kind = Collective::Kind::bit_or, .data = std::as_writable_bytes(std::span(&long_enough, 1))};
     conversation.perform(vote);
-    if (long_enough != 0 || bytes >= kLargest) {
-      return static_cast<double>(bytes) * (workers - 1) / std::max(time - latency_s, time / 2);
+    if (long_enough != 0 || bytes * 2 > load.largest()) {
+      return static_cast<double>(exchange.send[0].size()) * (workers - 1) / std::max(time - latency_s, time / 2);
     }
   }
+}
+
+std::unique_ptr<Load> load_in(Memory memory, const Communicator& communicator) {
+  if (memory == Memory::host) return std::make_unique<HostLoad>(communicator.size());
+  const std::shared_ptr<Device> device = communicator.device();
+  if (device == nullptr) {
+    throw Error(ErrorCode::unsupported, "The transport " + std::string(communicator.transport()) +
+                                            " cannot reach the memory of a device; measure its link in host memory.");
+  }
+  return std::make_unique<DeviceLoad>(*device, communicator.size());
 }
 
 double copy_speed() {
@@ -122,7 +177,7 @@ void perform(Communicator& communicator, Collective& what, std::uint32_t channel
   while (!operation->test()) communicator.relax();
 }
 
-LinkFacts measure_link(Communicator& communicator, milliseconds timeout) {
+LinkFacts measure_link(Communicator& communicator, milliseconds timeout, Memory memory) {
   LinkFacts facts;
   const bool gathers = communicator.offers(Collective::Kind::all_gather, ElementType::int8);
   if (communicator.size() == 1) {
@@ -132,13 +187,14 @@ LinkFacts measure_link(Communicator& communicator, milliseconds timeout) {
     Conversation conversation(communicator, timeout);
     facts.latency_s = latency(conversation);
     if (communicator.offers(Collective::Kind::all_to_all, ElementType::int8)) {
-      facts.bytes_per_second = bandwidth(conversation, communicator.size(), facts.latency_s);
+      const std::unique_ptr<Load> load = load_in(memory, communicator);
+      facts.bytes_per_second = bandwidth(conversation, *load, communicator.size(), facts.latency_s);
     }
     // Once more: others may have had the processor the first time, and one slow worker decides for all.
     facts.copy_bytes_per_second = std::max(facts.copy_bytes_per_second, copy_speed());
     facts = slowest(conversation, communicator.rank(), facts);
   }
-  communicator.set_link(facts);
+  communicator.set_link(facts, memory);
   return facts;
 }
 

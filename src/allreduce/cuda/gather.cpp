@@ -32,7 +32,7 @@ class GpuGather final : public GpuCourse {
   enum class Stage : std::uint8_t { begin, lengths, items, adding };
 
   void send_lengths(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode gather");
+    const auto timed = measured(chunk, &Report::encode_s, "peel encode gather");
     if (shares_.empty()) {
       const Shares all(chunk.choice.plan, 1);
       const Plan plan = all.plan(0, own_items(chunk));
@@ -83,7 +83,7 @@ class GpuGather final : public GpuCourse {
   }
 
   void add(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.decode_s, "peel decode gather");
+    const auto timed = measured(chunk, &Report::decode_s, "peel decode gather");
     const unsigned workers = chunk.world.size;
     const Plan& plan = shares_[0].plan;
     std::uint64_t most = 0;

@@ -8,6 +8,22 @@ namespace peel::cuda {
 
 namespace detail {
 
+Interval::Interval() {
+  require(cudaEventCreate(&begin_), "cudaEventCreate");
+  require(cudaEventCreate(&end_), "cudaEventCreate");
+}
+Interval::~Interval() {
+  if (begin_ != nullptr) (void)cudaEventDestroy(begin_);
+  if (end_ != nullptr) (void)cudaEventDestroy(end_);
+}
+void Interval::begin(cudaStream_t stream) { require(cudaEventRecord(begin_, stream), "cudaEventRecord"); }
+void Interval::end(cudaStream_t stream) noexcept { (void)cudaEventRecord(end_, stream); }
+double Interval::seconds() const {
+  float milliseconds = 0;
+  require(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+  return milliseconds / 1e3;
+}
+
 GpuSlot::GpuSlot(const Device& device, const std::shared_ptr<MemorySource>& source)
     : workspace(source),
       words(source),
@@ -66,6 +82,13 @@ Gpu::Gpu(cudaStream_t stream, unsigned workers, Allocator allocator)
     : stream_(stream),
       source_(std::make_shared<MemorySource>(stream, std::move(allocator))),
       host_(Numbers::bytes_for(workers)) {}
+
+std::shared_ptr<std::byte> Gpu::make_memory(std::size_t bytes) {
+  const CurrentDevice current(ordinal());
+  auto array = std::make_shared<DeviceArray>(source_);
+  std::byte* const data = array->ensure(bytes);
+  return {std::move(array), data};
+}
 
 std::unique_ptr<peel::detail::DeviceSlot> Gpu::make_slot() { return std::make_unique<GpuSlot>(*this, source_); }
 

@@ -11,6 +11,23 @@
 
 namespace peel::cuda::detail {
 
+// When something began and ended on a stream.
+class Interval {
+ public:
+  Interval();
+  ~Interval();
+  Interval(const Interval&) = delete;
+  Interval& operator=(const Interval&) = delete;
+
+  void begin(cudaStream_t stream);
+  void end(cudaStream_t stream) noexcept;
+  [[nodiscard]] double seconds() const;  // once it has ended on the stream
+
+ private:
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
 // What a chunk under way holds on the device. Arrays are named for what lies in them.
 class GpuSlot final : public peel::detail::DeviceSlot {
  public:
@@ -24,11 +41,12 @@ class GpuSlot final : public peel::detail::DeviceSlot {
   DeviceArray words;      // statuses, counts, tables: what is fetched or sent to the device as numbers
   DeviceArray index;      // of the own messages
   DeviceArray payload;
-  DeviceArray support;         // own items between the rounds of packed
-  DeviceArray arrived_index;   // of the others' messages
-  DeviceArray arrived_values;  // their payloads
-  DeviceArray opened;          // messages as bitmaps with counts
-  DeviceArray scratch;         // of an OR, of lists, of sorting
+  DeviceArray support;                               // own items between the rounds of packed
+  DeviceArray arrived_index;                         // of the others' messages
+  DeviceArray arrived_values;                        // their payloads
+  DeviceArray opened;                                // messages as bitmaps with counts
+  DeviceArray scratch;                               // of an OR, of lists, of sorting
+  std::vector<std::unique_ptr<Interval>> intervals;  // as many as were ever measured between two collectives
 
  private:
   std::vector<DeviceArray*> all();
@@ -61,6 +79,7 @@ class Gpu final : public Device {
  public:
   Gpu(cudaStream_t stream, unsigned workers, Allocator allocator);
 
+  [[nodiscard]] std::shared_ptr<std::byte> make_memory(std::size_t bytes) override;
   [[nodiscard]] std::unique_ptr<peel::detail::DeviceSlot> make_slot() override;
   [[nodiscard]] std::unique_ptr<peel::detail::Course> make_course(Strategy strategy) override;
 

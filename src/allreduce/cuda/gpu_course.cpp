@@ -12,12 +12,26 @@ void GpuCourse::step(Chunk& chunk, Asks& asks) {
     there_.emplace(words.ensure(Numbers::bytes_for(chunk.world.size)), chunk.world.size);
     here_.emplace(block_, chunk.world.size);
   }
+  note_times(chunk);
   if (looks_) {
     const std::span<const std::uint64_t> counts(here().grains, kGrainCounts);
     return peel::detail::learn_grain(chunk, cuda::best_grain(counts, grain_options(chunk)));
   }
   advance(chunk, asks);
   waits_ = !asks.empty();
+}
+
+GpuCourse::Measured GpuCourse::measured(Chunk& chunk, double Report::*seconds, const char* name) {
+  auto& intervals = slot_of(chunk).intervals;
+  if (times_.size() == intervals.size()) intervals.push_back(std::make_unique<Interval>());
+  times_.push_back(seconds);
+  return {*intervals[times_.size() - 1], stream(), name};
+}
+
+// What was measured came before the collective that this step waited for.
+void GpuCourse::note_times(Chunk& chunk) {
+  for (std::size_t i = 0; i < times_.size(); ++i) chunk.report.*times_[i] += slot_of(chunk).intervals[i]->seconds();
+  times_.clear();
 }
 
 Launch GpuCourse::launch(Chunk& chunk, const Plan& plan, std::uint64_t items) {

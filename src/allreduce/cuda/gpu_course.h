@@ -19,6 +19,9 @@ using peel::detail::report_scale;
 using peel::detail::Timed;
 
 class GpuCourse : public Course {
+ private:
+  class Measured;
+
  public:
   explicit GpuCourse(Gpu& gpu) : gpu_(gpu), block_(gpu.host().borrow()) {}
   ~GpuCourse() override {
@@ -39,6 +42,10 @@ class GpuCourse : public Course {
   [[nodiscard]] const Numbers& there() const { return *there_; }
   [[nodiscard]] const Numbers& here() const { return *here_; }
 
+  // While it lives, what is put on the stream counts as `seconds` of the report: time of the GPU, not of the host that
+  // puts it there. Known when the next step comes.
+  [[nodiscard]] Measured measured(Chunk& chunk, double Report::*seconds, const char* name);
+
   // A verb's memory for a plan and so many items; it reports to there().verb.
   Launch launch(Chunk& chunk, const Plan& plan, std::uint64_t items);
 
@@ -58,12 +65,32 @@ class GpuCourse : public Course {
   void look_for_grain(Chunk& chunk, Asks& asks);
 
  private:
+  void note_times(Chunk& chunk);
+
   Gpu& gpu_;
   std::byte* block_;
+  std::vector<double Report::*> times_;  // of the slot's intervals
   std::optional<Numbers> there_;
   std::optional<Numbers> here_;
   bool waits_ = false;
   bool looks_ = false;
+};
+
+class GpuCourse::Measured {
+ public:
+  Measured(Interval& interval, cudaStream_t stream, const char* name)
+      : interval_(interval), stream_(stream), range_(host_seconds_, name) {
+    interval_.begin(stream_);
+  }
+  ~Measured() { interval_.end(stream_); }
+  Measured(const Measured&) = delete;
+  Measured& operator=(const Measured&) = delete;
+
+ private:
+  Interval& interval_;
+  cudaStream_t stream_;
+  double host_seconds_ = 0;
+  Timed range_;  // names it in profilers
 };
 
 // Throws corrupt_message if a message was damaged on its way.

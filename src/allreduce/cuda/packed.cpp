@@ -41,7 +41,7 @@ class GpuPacked final : public GpuCourse {
   }
 
   void send_index(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode packed");
+    const auto timed = measured(chunk, &Report::encode_s, "peel encode packed");
     const Plan& plan = chunk.choice.plan;
     const Room room = room_for(plan, 0);
     message_ = {};
@@ -55,7 +55,7 @@ class GpuPacked final : public GpuCourse {
   }
 
   void pack(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel pack");
+    const auto timed = measured(chunk, &Report::encode_s, "peel pack");
     const Plan& plan = chunk.choice.plan;
     message_.payload_bytes = room_for(plan, room_).payload_bytes;
     message_.payload = slot_of(chunk).payload.ensure(std::max<std::size_t>(message_.payload_bytes, 1));
@@ -84,7 +84,7 @@ class GpuPacked final : public GpuCourse {
   }
 
   void decode_sums(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.decode_s, "peel decode packed");
+    const auto timed = measured(chunk, &Report::decode_s, "peel decode packed");
     const Plan& plan = chunk.choice.plan;
     decode(plan, message_, chunk.view.dense(), {}, launch(chunk, plan, room_));
     fetch(ask(chunk, Collective::Kind::settle, asks), &Numbers::verb, 1);

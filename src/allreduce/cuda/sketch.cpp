@@ -81,7 +81,7 @@ class GpuSketch final : public GpuCourse {
   }
 
   void encode_message(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode sketch");
+    const auto timed = measured(chunk, &Report::encode_s, "peel encode sketch");
     const Plan& plan = chunk.choice.plan;
     const Room room = room_for(plan);
     message_.index = index_.make_room(slot_of(chunk), room.index_words);
@@ -113,7 +113,7 @@ class GpuSketch final : public GpuCourse {
   static constexpr std::uint64_t kLostAtFirst = 65536;  // if there are more, sums are peeled again with room for them
 
   void decode_sums(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.decode_s, "peel decode sketch");
+    const auto timed = measured(chunk, &Report::decode_s, "peel decode sketch");
     const Plan& plan = chunk.choice.plan;
     const bool estimate = chunk.shape.estimate_bytes != 0;
     DecodeOptions options{.estimate = estimate};

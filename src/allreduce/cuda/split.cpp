@@ -44,7 +44,7 @@ class GpuSplit final : public GpuCourse {
   // ---- items to their owners
 
   void encode_items(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode split");
+    const auto timed = measured(chunk, &Report::encode_s, "peel encode split");
     const unsigned workers = chunk.world.size;
     if (shares_.empty()) {
       const Shares all(chunk.choice.plan, workers);
@@ -106,7 +106,7 @@ class GpuSplit final : public GpuCourse {
   // ---- owners add, and the sums to everybody
 
   void add(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.decode_s, "peel add split");
+    const auto timed = measured(chunk, &Report::decode_s, "peel add split");
     const unsigned workers = chunk.world.size;
     const unsigned rank = chunk.world.rank;
     const Plan& plan = shares_[rank].plan;
@@ -174,7 +174,7 @@ class GpuSplit final : public GpuCourse {
   // ---- everybody writes the shares of the others
 
   void write(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.decode_s, "peel decode split");
+    const auto timed = measured(chunk, &Report::decode_s, "peel decode split");
     const unsigned workers = chunk.world.size;
     std::uint64_t most = 0;
     std::vector<const Plan*> plans;
