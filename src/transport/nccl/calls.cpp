@@ -49,6 +49,12 @@ void Group::receive(std::byte* data, std::size_t bytes, unsigned peer, cudaStrea
   check(ncclRecv(data, bytes, ncclInt8, static_cast<int>(peer), comm_, stream), "ncclRecv", comm_);
 }
 
+void Group::broadcast(const std::byte* from, std::byte* to, std::size_t bytes, unsigned root, cudaStream_t stream) {
+  // In place at the root, whose data NCCL does not change.
+  void* const into = from != nullptr ? const_cast<std::byte*>(from) : to;
+  check(ncclBroadcast(into, into, bytes, ncclInt8, static_cast<int>(root), comm_, stream), "ncclBroadcast", comm_);
+}
+
 void Group::end() {
   open_ = false;
   check(ncclGroupEnd(), "ncclGroupEnd", comm_);

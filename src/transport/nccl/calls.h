@@ -33,6 +33,8 @@ class Group {
 
   void send(const std::byte* data, std::size_t bytes, unsigned peer, cudaStream_t stream);
   void receive(std::byte* data, std::size_t bytes, unsigned peer, cudaStream_t stream);
+  // From the root's `from` to everybody else's `to`.
+  void broadcast(const std::byte* from, std::byte* to, std::size_t bytes, unsigned root, cudaStream_t stream);
   void end();
 
  private:

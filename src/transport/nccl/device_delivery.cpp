@@ -37,8 +37,32 @@ DeviceDelivery::DeviceDelivery(const Collective& what, const Place& place)
     : DeviceJob(what, place, moves_of(what, place)), what_(what) {}
 
 bool DeviceDelivery::move(const Slot& /*slot*/, std::size_t /*piece*/, unsigned /*stage*/) {
-  const Parts parts(what_, place());
   Group group(place().comm);
+  what_.kind == Collective::Kind::all_gather ? broadcast(group) : deliver(group);
+  group.end();
+  return true;
+}
+
+// Everybody's pieces, one broadcast each: NCCL's rings carry more over sockets than sends and receives do. Gathering
+// and splitting 2^27 float32 among four workers on one H200 was 3.3 and 1.8 times as fast as a dense sum at 30% and 70%
+// so, and 3.2 and 1.25 times with sends.
+void DeviceDelivery::broadcast(Group& group) const {
+  const Parts parts(what_, place());
+  for (unsigned w = 0; w < place().size; ++w) {
+    for (std::size_t p = 0; p < parts.pieces; ++p) {
+      if (w == place().rank) {
+        const std::span<const std::byte> own = parts.leaving(w, p);
+        if (!own.empty()) group.broadcast(own.data(), nullptr, own.size(), w, place().stream);
+      } else {
+        const std::span<std::byte> coming = parts.coming(w, p);
+        if (!coming.empty()) group.broadcast(nullptr, coming.data(), coming.size(), w, place().stream);
+      }
+    }
+  }
+}
+
+void DeviceDelivery::deliver(Group& group) const {
+  const Parts parts(what_, place());
   for (unsigned w = 0; w < place().size; ++w) {
     if (w == place().rank) continue;
     for (std::size_t p = 0; p < parts.pieces; ++p) {
@@ -48,8 +72,6 @@ bool DeviceDelivery::move(const Slot& /*slot*/, std::size_t /*piece*/, unsigned 
       if (!coming.empty()) group.receive(coming.data(), coming.size(), w, place().stream);
     }
   }
-  group.end();
-  return true;
 }
 
 }  // namespace peel::detail
