@@ -1,70 +1,25 @@
-// nccl_program [WORKERS]: all collectives over NCCL, on host and on device memory, and all-reduces by every strategy,
-// with sums known exactly. Needs a GPU; says so where there is none. `make test-gpu` runs it.
+// nccl_program [WORKERS...]: all collectives over NCCL, on host and on device memory, and all-reduces by every
+// strategy, with sums known exactly. Without numbers: worlds of 1, 2 and 4 workers, as far as this NCCL lets them share
+// the GPUs. Needs a GPU; says so where there is none. `make test-gpu` runs it.
+//
+//   PEEL_NCCL_PARTS="collectives host device speed faults"   what is checked
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
 #include <span>
 
-#include "codec/values.h"
 #include "device_mirror.h"
+#include "nccl_checks.h"
+#include "nccl_device_allreduce.h"
 #include "nccl_world.h"
 #include "peel/allreduce.h"
+#include "peel/inprocess.h"
 
 namespace peel::testing {
 namespace {
 
 using Kind = Collective::Kind;
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-
-constexpr milliseconds kTimeout = std::chrono::seconds(20);
-
-std::atomic<unsigned> checks = 0;
-std::atomic<unsigned> failures = 0;
-
-void expect(bool good, const Communicator& communicator, const std::string& what) {
-  ++checks;
-  if (good) return;
-  ++failures;
-  std::fprintf(stderr, "wrong on worker %u of %u: %s\n", communicator.rank(), communicator.size(), what.c_str());
-}
-
-// The same on every machine.
-std::uint64_t mix(std::uint64_t i, std::uint64_t seed) {
-  std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15 + seed * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
-
-// Integers take any value, so that sums wrap; floats are small whole numbers, whose sums no order of additions changes.
-template <typename T>
-T value(std::uint64_t i, unsigned worker) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(mix(i, worker));
-  } else {
-    return detail::narrow<T>(static_cast<double>(mix(i, worker) % 15) - 7);
-  }
-}
-
-template <typename T>
-T sum_of_values(std::uint64_t i, unsigned workers) {
-  if constexpr (std::is_integral_v<T>) {
-    std::uint64_t sum = 0;
-    for (unsigned w = 0; w < workers; ++w) sum += mix(i, w);
-    return static_cast<T>(sum);
-  } else {
-    double sum = 0;
-    for (unsigned w = 0; w < workers; ++w) sum += detail::widen(value<T>(i, w));
-    return detail::narrow<T>(sum);
-  }
-}
-
-template <typename T>
-bool same(const T& a, const T& b) {
-  return std::memcmp(&a, &b, sizeof(T)) == 0;
-}
 
 template <typename T>
 void fill_values(std::span<T> x, unsigned worker) {
@@ -241,11 +196,6 @@ constexpr std::size_t kLarge = std::size_t{64} << 20;
 
 // For what any of these checks takes: a large array with its scratch, or a letter to and from everybody.
 std::size_t mirror_bytes(unsigned workers) { return 3 * kLarge + workers * (2 * kLongestLetter + 4096); }
-
-template <typename T>
-std::span<T> elements_of(std::span<std::byte> bytes) {
-  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
-}
 
 template <typename T>
 void check_device_sum(Communicator& communicator, Mirror& mirror, ElementType type) {
@@ -507,16 +457,6 @@ void check_async(Communicator& communicator) {
 
 // ---- what goes wrong
 
-template <typename Call>
-ErrorCode code_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::unsupported;  // which nothing here throws
-}
-
 void check_disorder(NcclWorker& worker, Everybody& everybody) {
   Communicator& communicator = worker.communicator();
   Channel older(communicator);
@@ -627,10 +567,14 @@ void tell_speeds(Communicator& communicator, Mirror& mirror) {
   }
 }
 
-void check_everything(NcclWorker& worker, Everybody& everybody) {
-  Communicator& communicator = worker.communicator();
-  Mirror mirror(mirror_bytes(communicator.size()), worker.stream());
-  everybody.arrive_and_wait();
+// ---- all together
+
+bool wanted(const std::string& part) {
+  const char* const parts = std::getenv("PEEL_NCCL_PARTS");
+  return parts == nullptr || (" " + std::string(parts) + " ").find(" " + part + " ") != std::string::npos;
+}
+
+void check_collectives(Communicator& communicator, Mirror& mirror) {
   check_sums(communicator);
   check_or(communicator);
   check_all_to_all(communicator);
@@ -642,25 +586,58 @@ void check_everything(NcclWorker& worker, Everybody& everybody) {
   check_device_letters(communicator, mirror);
   check_both_memories_at_once(communicator, mirror);
   check_device_chain(communicator, mirror);
+}
+
+void check_host_allreduces(Communicator& communicator) {
   check_strategies(communicator);
   check_reduce_scatter(communicator);
   check_async(communicator);
-  tell_speeds(communicator, mirror);
+}
+
+void check_everything(NcclWorker& worker, Everybody& everybody, Communicator& host) {
+  Communicator& communicator = worker.communicator();
+  Mirror mirror(mirror_bytes(communicator.size()), worker.stream());
+  everybody.arrive_and_wait();
+  if (wanted("collectives")) check_collectives(communicator, mirror);
+  if (wanted("host")) check_host_allreduces(communicator);
+  if (wanted("device")) check_device_allreduces({communicator, host, mirror});
+  if (wanted("speed")) tell_speeds(communicator, mirror);
   everybody.arrive_and_wait();
   worker.close();
   mirror.release();
 }
 
-int run(unsigned workers) {
-  int version = 0;
-  require(ncclGetVersion(&version), "ncclGetVersion");
-  std::printf("nccl_program: %u workers on %d GPUs, NCCL %d\n", workers, devices(), version);
-  run_nccl_world(workers, check_everything);
+void check_faults(unsigned workers) {
   run_nccl_world(workers, check_disorder);
   for (const Memory memory : {Memory::host, Memory::device}) {
     if (workers == 1) break;
     run_nccl_world(workers,
                    [=](NcclWorker& worker, Everybody& everybody) { check_timeout(worker, everybody, memory); });
+  }
+}
+
+void check_world(unsigned workers, int version) {
+  std::printf("nccl_program: %u workers on %d GPUs, NCCL %d\n", workers, devices(), version);
+  const std::vector<std::unique_ptr<Communicator>> host = make_inprocess(workers);
+  run_nccl_world(workers, [&](NcclWorker& worker, Everybody& everybody) {
+    check_everything(worker, everybody, *host[worker.communicator().rank()]);
+  });
+  if (wanted("faults")) check_faults(workers);
+}
+
+int run(std::vector<unsigned> worlds) {
+  constexpr int kSharesGpus = 23'000;
+  int version = 0;
+  require(ncclGetVersion(&version), "ncclGetVersion");
+  const bool asked = !worlds.empty();
+  if (!asked) worlds = {1, 2, 4};
+  for (const unsigned workers : worlds) {
+    if (!asked && static_cast<int>(workers) > devices() && version < kSharesGpus) {
+      std::printf("nccl_program: skipped %u workers, since they can share GPUs from NCCL 2.30 on, and this is %d\n",
+                  workers, version);
+    } else {
+      check_world(workers, version);
+    }
   }
   std::printf("nccl_program: %u checks, %u wrong\n", checks.load(), failures.load());
   return failures == 0 ? 0 : 1;
@@ -672,14 +649,14 @@ int run(unsigned workers) {
 int main(int count, char** arguments) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what it found so far is to be seen if it is killed
   peel::testing::share_gpus();
-  const int devices = peel::testing::devices();
-  if (devices == 0) {
+  if (peel::testing::devices() == 0) {
     std::puts("nccl_program: skipped, since there is no GPU here");
     return 0;
   }
   try {
-    const int workers = count > 1 ? std::atoi(arguments[1]) : devices;
-    return peel::testing::run(static_cast<unsigned>(std::max(1, workers)));
+    std::vector<unsigned> worlds;
+    for (int i = 1; i < count; ++i) worlds.push_back(static_cast<unsigned>(std::max(1, std::atoi(arguments[i]))));
+    return peel::testing::run(worlds);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "nccl_program: %s\n", error.what());
     return 1;

@@ -39,11 +39,13 @@ inline void settle(ncclComm_t comm, const char* call) {
   }
 }
 
-// To be called before anything of CUDA. Streams that share a queue of the GPU could hold up each other's kernels, which
-// wait for each other: so there are as many queues as can be, as a precaution.
+// To be called before anything of CUDA. Kernels of workers that share a GPU wait for each other. Streams that share one
+// of its queues could hold up each other's, so there are as many queues as can be, as a precaution; and to load a
+// kernel when it is first used could wait for one that runs, so all are loaded at the start.
 inline void share_gpus() {
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
 inline int devices() {
