@@ -126,12 +126,17 @@ Report check_steps(const Desk& desk, Case one) {
   Report last;
   for (std::size_t step = 0; step < one.steps.size(); ++step) {
     const Drawn& how = one.steps[step];
+    const std::string what = describe(one, kType<T>, step);
     const auto at = [&](std::size_t i) { return detail::narrow<T>(small_value(i, desk.nccl.rank(), how)); };
-    const DeviceSum<T> sum = sum_on_device<T>(desk, state, one.elements, at, one.shift);
-    expect_sum(desk, sum, describe(one, kType<T>, step), [&](std::size_t i) {
-      return sum_over(desk.nccl.size(), [&](unsigned w) { return small_value(i, w, how); });
-    });
-    last = sum.report;
+    try {
+      const DeviceSum<T> sum = sum_on_device<T>(desk, state, one.elements, at, one.shift);
+      expect_sum(desk, sum, what, [&](std::size_t i) {
+        return sum_over(desk.nccl.size(), [&](unsigned w) { return small_value(i, w, how); });
+      });
+      last = sum.report;
+    } catch (const Error& error) {
+      throw Error(error.code(), what + ": " + error.what());
+    }
   }
   return last;
 }
