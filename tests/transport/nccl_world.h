@@ -5,6 +5,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -94,7 +95,9 @@ class NcclWorker {
 
 using Everybody = std::barrier<>;
 
-// Runs `part` on a thread for each worker. What the first one to fail threw is thrown again, once all have ended.
+// Runs `part` on a thread for each worker. What the first one to fail threw is thrown again, once all have ended. It is
+// told at once, too, and the worker is left as it is: freeing its memory would wait for kernels of others on the same
+// GPU, and those may wait for this worker.
 inline void run_nccl_world(unsigned workers, const std::function<void(NcclWorker&, Everybody&)>& part) {
   ncclUniqueId id;
   require(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -102,11 +105,14 @@ inline void run_nccl_world(unsigned workers, const std::function<void(NcclWorker
   std::mutex mutex;
   std::exception_ptr error;
   const auto work = [&](unsigned rank) {
+    std::unique_ptr<NcclWorker> worker;
     try {
-      NcclWorker worker(id, workers, rank, static_cast<int>(rank) % devices());
+      worker = std::make_unique<NcclWorker>(id, workers, rank, static_cast<int>(rank) % devices());
       everybody.arrive_and_wait();  // all have their memory before the first kernel waits
-      part(worker, everybody);
-    } catch (...) {
+      part(*worker, everybody);
+    } catch (const std::exception& failure) {
+      std::fprintf(stderr, "worker %u of %u gave up: %s\n", rank, workers, failure.what());
+      (void)worker.release();
       const std::lock_guard lock(mutex);
       if (!error) error = std::current_exception();
       everybody.arrive_and_drop();
