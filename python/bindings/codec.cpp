@@ -1,6 +1,5 @@
 // Plans, and encode, merge and decode with them. A message that Python hands in is copied once its sizes were found to
-// fit the plan: a library that reads memory of strangers must not trust what they say about its length. What is handed
-// out is memory of the library, without a copy.
+// fit the plan. What is handed out is memory of the library, without a copy.
 #include "codec.h"
 
 #include <nanobind/stl/string.h>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "message_sizes.h"
 #include "names.h"
 #include "peel/codec.h"
 #include "tensors.h"
@@ -34,37 +34,9 @@ struct Recovered {
   std::vector<std::uint64_t> lost;
 };
 
-[[noreturn]] void mismatch(const std::string& sentence) { throw Error(ErrorCode::plan_mismatch, sentence); }
-
-void check_index(const Plan& plan, std::uint64_t words) {
-  if (plan.index() == Index::list) {
-    if (words >= 2) return;
-    mismatch("The index has " + std::to_string(words) +
-             " words where a list has at least 2; pass a message of this plan.");
-  }
-  if (words != plan.index_words()) {
-    mismatch("The index has " + std::to_string(words) + " words where the plan asks for " +
-             std::to_string(plan.index_words()) + "; pass a message of this plan.");
-  }
-}
-
-void check_payload(const Plan& plan, std::uint64_t bytes) {
-  if (plan.codec() == Codec::sketch) {
-    if (bytes == plan.payload_bytes()) return;
-    mismatch("The payload has " + std::to_string(bytes) + " bytes where the plan asks for " +
-             std::to_string(plan.payload_bytes()) + "; pass a message of this plan.");
-  }
-  const std::uint64_t item_bytes = plan.grain() * plan.cell_bytes();
-  if (bytes % item_bytes != 0) {
-    mismatch("The payload has " + std::to_string(bytes) + " bytes, which is no multiple of the " +
-             std::to_string(item_bytes) + " that an item of the plan has; pass a message of this plan.");
-  }
-}
-
 Encoded take_message(const Plan& plan, std::uintptr_t index, std::uint64_t words, std::uintptr_t payload,
                      std::uint64_t bytes) {
-  check_index(plan, words);
-  check_payload(plan, bytes);
+  check_message_sizes(plan, words, bytes);
   Encoded taken{{}, plan.payload_type()};
   taken.message.index.resize(words);
   taken.message.payload.resize(bytes);
@@ -85,11 +57,7 @@ Encoded encode_view(const Plan& plan, View x, unsigned threads) {
 // `count` items, and how many values came with them: the view itself has no length for these.
 ConstSparse sparse_view(const Plan& plan, std::uintptr_t items, std::uint64_t count, std::uintptr_t values,
                         std::uint64_t value_count, std::string_view type) {
-  if (value_count % plan.grain() != 0 || value_count / plan.grain() != count) {
-    throw Error(ErrorCode::invalid_argument, "There are " + std::to_string(value_count) + " values for " +
-                                                 std::to_string(count) + " items; the plan has " +
-                                                 std::to_string(plan.grain()) + " for each.");
-  }
+  check_value_count(plan, count, value_count);
   const std::span<const std::uint64_t> numbers(reinterpret_cast<const std::uint64_t*>(items), count);
   const auto negative = std::find_if(numbers.begin(), numbers.end(), [](std::uint64_t item) { return item >> 63; });
   if (negative != numbers.end()) {

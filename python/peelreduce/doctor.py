@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-from . import __version__, _core, all_reduce
+from . import __version__, _core, _gpu, all_reduce
 
 _WORKERS = 2
 _ELEMENTS = 100_000
@@ -56,6 +56,8 @@ def main() -> int:
         "torch": torch.__version__,
         "codecs": ", ".join(_core.backends()),
         "vectors": _core.simd_target() or "none",
+        "cuda": _gpu.about(),
+        "nccl": "yes" if dist.is_nccl_available() else "no: tensors of GPUs are summed in host memory",
         "gloo": "yes" if dist.is_gloo_available() else "no: tensors in host memory need it",
     }
     for name, fact in facts.items():
