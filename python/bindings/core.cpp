@@ -1,6 +1,7 @@
 // peelreduce._core: states, exchanges and codecs for Python. Arrays come as addresses of memory that the caller keeps
 // alive; what takes time runs without the interpreter's lock.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -63,9 +64,52 @@ void bind_state(nb::module_& m) {
            [](const State& self) { return to_prometheus(self.last(), self.totals(), self.options().name); });
 }
 
+// The pieces of an all-to-all or all-gather in device memory, as bytes.
+template <typename Bytes>
+std::vector<DeviceTensor> pieces_over(const std::vector<Bytes>& pieces, int device, nb::handle owner) {
+  std::vector<DeviceTensor> tensors;
+  for (const Bytes& one : pieces) {
+    tensors.push_back(device_tensor_over(one.data(), one.size(), ElementType::int8, device, owner));
+  }
+  return tensors;
+}
+
+void bind_device_memory(nb::class_<Collective>& collective) {
+  collective.def_prop_ro("memory", [](const Collective& self) { return name(self.memory); })
+      .def(
+          "data_on",
+          [](nb::handle_t<Collective> handle, int device) {
+            const auto& self = nb::cast<const Collective&>(handle);
+            const ElementType type = self.kind == Collective::Kind::bit_or ? ElementType::int64 : self.type;
+            return device_tensor_over(self.data.data(), self.data.size(), type, device, handle);
+          },
+          "device"_a)
+      .def(
+          "scratch_on",
+          [](nb::handle_t<Collective> handle, int device) {
+            const auto& self = nb::cast<const Collective&>(handle);
+            return device_tensor_over(self.scratch.data(), self.scratch.size(), ElementType::int64, device, handle);
+          },
+          "device"_a)
+      .def(
+          "leaving_on",
+          [](nb::handle_t<Collective> handle, int device) {
+            return pieces_over(nb::cast<const Collective&>(handle).send, device, handle);
+          },
+          "device"_a, "What this worker sends: all pieces for worker 0, then those for worker 1, and so on.")
+      .def(
+          "coming_on",
+          [](nb::handle_t<Collective> handle, int device) {
+            return pieces_over(nb::cast<const Collective&>(handle).into, device, handle);
+          },
+          "device"_a, "Where the pieces of worker 0 go, then those of worker 1, and so on.")
+      .def_prop_ro("fetches", [](const Collective& self) { return self.fetch.size(); });
+}
+
 void bind_collective(nb::module_& m) {
-  nb::class_<Collective>(m, "Collective", "What an exchange asks for.")
-      .def_prop_ro("kind", [](const Collective& self) { return name(self.kind); })
+  nb::class_<Collective> collective(m, "Collective", "What an exchange asks for.");
+  bind_device_memory(collective);
+  collective.def_prop_ro("kind", [](const Collective& self) { return name(self.kind); })
       .def_prop_ro("sequence", [](const Collective& self) { return self.sequence; })
       .def_prop_ro("data",
                    [](nb::handle_t<Collective> handle) {
@@ -133,11 +177,13 @@ class Driven {
 };
 
 void bind_exchange(nb::module_& m) {
+  nb::class_<Device>(m, "Device", "Where exchanges of arrays in device memory work; _cuda makes it.");
+
   nb::class_<World>(m, "World", "Who takes part, and what connects them.")
       .def(
           "__init__",
           [](World* self, unsigned rank, unsigned size, double latency_s, double bytes_per_second,
-             double copy_bytes_per_second, bool moves_buffers, bool sums_floats) {
+             double copy_bytes_per_second, bool moves_buffers, bool sums_floats, std::shared_ptr<Device> device) {
             const LinkFacts link{.latency_s = latency_s,
                                  .bytes_per_second = bytes_per_second,
                                  .copy_bytes_per_second = copy_bytes_per_second};
@@ -146,10 +192,11 @@ void bind_exchange(nb::module_& m) {
                              .link = link,
                              .moves_buffers = moves_buffers,
                              .sums_floats = sums_floats,
-                             .sends_room = true};
+                             .sends_room = device == nullptr,
+                             .device = std::move(device)};
           },
           "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
-          "moves_buffers"_a = true, "sums_floats"_a = true)
+          "moves_buffers"_a = true, "sums_floats"_a = true, "device"_a = nb::none())
       .def_ro("rank", &World::rank)
       .def_ro("size", &World::size);
 
@@ -169,12 +216,14 @@ void bind_exchange(nb::module_& m) {
       .def_static(
           "dense",
           [](State& state, const World& world, std::uintptr_t address, std::uint64_t elements, std::string_view type,
-             bool scatter) {
-            const Dense x(reinterpret_cast<void*>(address), elements, type_named(type));
+             bool scatter, bool on_device) {
+            const Dense x(reinterpret_cast<void*>(address), elements, type_named(type),
+                          on_device ? Memory::device : Memory::host);
             return new Driven(
                 std::make_unique<Exchange>(state, world, x, scatter ? Outcome::scattered : Outcome::everywhere));
           },
-          "state"_a, "world"_a, "address"_a, "elements"_a, "type"_a, "scatter"_a = false, nb::keep_alive<0, 1>())
+          "state"_a, "world"_a, "address"_a, "elements"_a, "type"_a, nb::kw_only(), "scatter"_a = false,
+          "on_device"_a = false, nb::keep_alive<0, 1>())
       .def_static(
           "sparse",
           [](State& state, const World& world, std::uintptr_t items, std::uint64_t count, std::uintptr_t values,
@@ -189,7 +238,7 @@ void bind_exchange(nb::module_& m) {
       .def("complete", &Driven::complete, Unlocked())
       .def_prop_ro("finished", &Driven::finished)
       .def_prop_ro("moving", &Driven::moving)
-      .def("close", &Driven::close, "Gives the state back. What is under way must be over.");
+      .def("close", &Driven::close, Unlocked(), "Gives the state back. What is under way must be over.");
 }
 
 }  // namespace

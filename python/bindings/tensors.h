@@ -26,6 +26,14 @@ inline Tensor tensor_over(const void* data, std::size_t bytes, ElementType type,
   const std::size_t shape[] = {bytes / size_of(type)};
   return Tensor(const_cast<void*>(data), 1, shape, owner, nullptr, dlpack_type(type));
 }
+// The same of device memory.
+using DeviceTensor = nb::ndarray<nb::pytorch>;
+inline DeviceTensor device_tensor_over(const void* data, std::size_t bytes, ElementType type, int device,
+                                       nb::handle owner) {
+  const std::size_t shape[] = {bytes / size_of(type)};
+  return DeviceTensor(const_cast<void*>(data), 1, shape, owner, nullptr, dlpack_type(type), nb::device::cuda::value,
+                      device);
+}
 inline Tensor bytes_over(const void* data, std::size_t bytes, nb::handle owner) {
   const std::size_t shape[] = {bytes};
   return Tensor(const_cast<void*>(data), 1, shape, owner, nullptr, nb::dtype<std::uint8_t>());

@@ -7,6 +7,9 @@ out its collectives in an order that does not depend on what completed first. Wh
 
 Lanes, and not one group on which arrays alternate: with a fixed alternation the second round of an array waits until
 the next array exists, which during a backward pass may be long.
+
+Arrays that are summed on a GPU share one group of NCCL, which wants all collectives in one order: the lanes take turns
+there, in the order in which arrays were submitted, while they open and encode as they can.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from . import _core
 from ._link import LinkFacts, measure_link
-from ._transport import Pending, Transport, make_transport, reserve_names
+from ._sides import Side, Sides
+from ._transport import Transport, make_transport, reserve_names
 
 _LANES = 2
 _PATIENCE = 2.0  # seconds, at the end of the process
@@ -35,11 +40,20 @@ class Refused(_core.Error):
     """The workers disagree, or one was called wrongly: all of them hear of it before any data moves."""
 
 
+class Pending(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> None: ...
+    def drop(self) -> None: ...
+
+
 class Lane:
     """What a task drives its exchange with."""
 
     def __init__(self, transport: Transport, link: LinkFacts) -> None:
         self.transport = transport
+        self.side: Side | None = None  # where the task at hand is summed: on a GPU, or in host memory
+        self.turn: threading.Event | None = None  # of the task at hand, on that GPU
         self.world = _core.World(
             transport.rank,
             transport.size,
@@ -58,7 +72,7 @@ class Lane:
         try:
             while not exchange.finished:
                 while (what := exchange.next()) is not None:
-                    under_way.append((what, self.transport.start(what)))
+                    under_way.append((what, self._begin(what)))
                 if under_way:
                     what, pending = under_way[0]
                     pending.wait()
@@ -73,6 +87,18 @@ class Lane:
                 pending.drop()
             exchange.close()  # or the state would be in use for as long as somebody keeps the traceback
 
+    def _begin(self, what: _core.Collective) -> Pending:
+        if what.memory == "host":
+            return self.transport.start(what)
+        assert self.side is not None
+        self.take_turn()
+        return self.side.wire.start(what)
+
+    def take_turn(self) -> None:
+        """Before anything is put on the wire of a GPU."""
+        if self.turn is not None:
+            self.turn.wait()  # an earlier task never waits for a later one, and has time-outs
+
 
 class Task:
     """Something to do on a lane. Exactly one of run() and fail() is called, on the lane's thread."""
@@ -80,9 +106,11 @@ class Task:
     def __init__(self) -> None:
         self.after: threading.Event | None = None  # it uses what an earlier task, on whichever lane, uses until then
         self.done = threading.Event()
+        self.device: torch.device | None = None  # of a GPU, if it may be summed there
+        self.turn: threading.Event | None = None  # the wire of that GPU is an earlier task's until then
 
-    def prepare(self) -> None:
-        """What needs no other worker."""
+    def prepare(self, side: Side | None) -> None:
+        """What needs no other worker. `side` is where it will be summed; None in host memory."""
 
     def run(self, lane: Lane) -> None:
         raise NotImplementedError
@@ -102,6 +130,8 @@ class Dispatcher:
         self._turns = itertools.count()
         self._lanes: list[Lane] = []
         self._threads: list[threading.Thread] = []
+        self._sides = Sides(group, timeout)
+        self._last_on_device: threading.Event | None = None
         self._made = threading.Event()
         self._error: BaseException | None = None
         self._process = os.getpid()
@@ -117,6 +147,8 @@ class Dispatcher:
                 raise _core.Error(refusal)
             if not self._threads:
                 self._start()
+            if task.device is not None:
+                task.turn, self._last_on_device = self._last_on_device, task.done
             self._queues[next(self._turns) % _LANES].put(task)
 
     def _refusal(self) -> str | None:
@@ -154,7 +186,7 @@ class Dispatcher:
     def _make_lanes(self) -> None:
         try:
             transports = [make_transport(self._group, name, self._timeout) for name in self._names]
-            link = measure_link(transports[0])
+            link = measure_link(transports[0].group)
             self._lanes = [Lane(transport, link) for transport in transports]
         except BaseException as error:  # noqa: BLE001: whatever it is, tasks hear of it
             self._error = _failed_collective(error)
@@ -173,13 +205,7 @@ class Dispatcher:
                 del task  # or the last tensor would live until the next one comes
 
     def _perform(self, task: Task, number: int) -> None:
-        error = self._error
-        if error is None:
-            try:
-                task.prepare()
-            except BaseException as local:  # noqa: BLE001: the thread must live on to fail what comes later
-                error = _core.Error(f"This worker failed before it could sum, so the others will wait in vain: {local}")
-                error.__cause__ = local
+        error = self._error or self._prepare(task, number)
         if error is None:
             try:
                 task.run(self._lanes[number])
@@ -187,15 +213,35 @@ class Dispatcher:
             except Refused as refused:  # on every worker, so the lanes are in step and go on
                 task.fail(refused)
                 return
-            except BaseException as failed:  # noqa: BLE001: as above
+            except BaseException as failed:  # noqa: BLE001: the thread must live on to fail what comes later
                 error = _failed_collective(failed)
-        self._error = self._error or error
+        if self._error is None:
+            self._error = error
+            self._sides.abort()
         task.fail(error)
+
+    def _prepare(self, task: Task, number: int) -> BaseException | None:
+        """What went wrong, if anything."""
+        lane = self._lanes[number]
+        try:
+            lane.turn = task.turn
+            lane.side = None if task.device is None else self._sides.side_of(task.device, self._names[0])
+        except BaseException as failed:  # noqa: BLE001: as above
+            return _failed_collective(failed)
+        try:
+            task.prepare(lane.side)
+        except BaseException as local:  # noqa: BLE001: as above
+            error = _core.Error(f"This worker failed before it could sum, so the others will wait in vain: {local}")
+            error.__cause__ = local
+            return error
+        return None
 
 
 def _failed_collective(error: BaseException) -> BaseException:
     if isinstance(error, _core.Error):
         return error
+    if isinstance(error, ValueError) and error.__context__ is not None:
+        error = error.__context__  # torch wanted to log it, and does not know groups of ours
     explained = _core.Error(
         f"A collective failed: {error}. A worker is gone, stands still, or called with other arrays; see its log, and "
         "start the job again."

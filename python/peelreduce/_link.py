@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-
-from ._transport import Transport
 
 _LONG_ENOUGH = 10e-3  # to be told from noise
 _LARGEST = 16 << 20
@@ -23,29 +22,33 @@ class LinkFacts:
     copy_bytes_per_second: float
 
 
-def _latency(transport: Transport) -> float:
-    word = torch.zeros(8, dtype=torch.int64)
-    times = []
-    for _ in range(12):
-        begin = time.perf_counter()
-        dist.all_reduce(word, group=transport.group)
-        times.append(time.perf_counter() - begin)
+def _seconds(device: torch.device, perform: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    perform()
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return time.perf_counter() - begin
+
+
+def _latency(group: dist.ProcessGroup, device: torch.device) -> float:
+    word = torch.zeros(8, dtype=torch.int64, device=device)
+    times = [_seconds(device, lambda: dist.all_reduce(word, group=group)) for _ in range(12)]
     return sorted(times[3:])[4]  # the first ones make the connections
 
 
-def _bandwidth(transport: Transport, latency_s: float) -> float:
-    size = transport.size
+def _bandwidth(group: dist.ProcessGroup, device: torch.device, latency_s: float) -> float:
+    size = group.size()
     nbytes = 64 << 10
     while True:
-        data = torch.ones(nbytes * size, dtype=torch.uint8)
+        data = torch.ones(nbytes * size, dtype=torch.uint8, device=device)
         received = torch.empty_like(data)
-        best = float("inf")
-        for _ in range(3):
-            begin = time.perf_counter()
-            dist.all_to_all_single(received, data, group=transport.group)
-            best = min(best, time.perf_counter() - begin)
-        enough = torch.tensor([1 if best > _LONG_ENOUGH else 0])
-        dist.all_reduce(enough, op=dist.ReduceOp.MAX, group=transport.group)
+
+        def perform(received: torch.Tensor = received, data: torch.Tensor = data) -> None:
+            dist.all_to_all_single(received, data, group=group)
+
+        best = min(_seconds(device, perform) for _ in range(3))
+        enough = torch.tensor([1 if best > _LONG_ENOUGH else 0], device=device)
+        dist.all_reduce(enough, op=dist.ReduceOp.MAX, group=group)
         if int(enough) or nbytes >= _LARGEST:
             return nbytes * (size - 1) / max(best - latency_s, best / 2)
         nbytes *= 2
@@ -62,14 +65,14 @@ def copy_speed() -> float:
     return source.numel() / best
 
 
-def measure_link(transport: Transport) -> LinkFacts:
-    """About 50 ms on an idle link."""
+def measure_link(group: dist.ProcessGroup, device: torch.device | None = None) -> LinkFacts:
+    """Of the group's memory of this device, or of the host. About 50 ms on an idle link."""
+    where = device if device is not None else torch.device("cpu")
     copy = copy_speed()
-    latency_s = _latency(transport)
-    own = LinkFacts(latency_s, _bandwidth(transport, latency_s), max(copy, copy_speed()))
-    facts = torch.tensor([-own.latency_s, own.bytes_per_second, own.copy_bytes_per_second], dtype=torch.float64)
-    dist.all_reduce(facts, op=dist.ReduceOp.MIN, group=transport.group)
-    worst = [float(fact) for fact in facts]
+    latency_s = _latency(group, where)
+    own = LinkFacts(latency_s, _bandwidth(group, where, latency_s), max(copy, copy_speed()))
+    told = [-own.latency_s, own.bytes_per_second, own.copy_bytes_per_second]
+    facts = torch.tensor(told, dtype=torch.float64, device=where)
+    dist.all_reduce(facts, op=dist.ReduceOp.MIN, group=group)
+    worst = facts.tolist()
     return LinkFacts(-worst[0], worst[1], worst[2])
-
-

@@ -1,7 +1,8 @@
-"""Where a tensor lies, and how it gets to host memory, where it is summed.
+"""Where a tensor lies, and how it gets to where it is summed.
 
-A tensor of a GPU is copied there and back by the lane that sums it, in a stream of its own, so that neither the training
-thread nor the stream it computes in waits. Whoever waits for the future has its current stream wait for the copy.
+A tensor of a GPU is summed there, or copied to host memory and back by the lane that sums it: in another stream than the
+one it was computed in, so that neither the training thread nor that stream waits. Whoever waits for the future has its
+current stream wait for the sum.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ class Place:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.device = tensor.device
-        self._ready = torch.cuda.current_stream(self.device).record_event() if tensor.is_cuda else None
+        self._ready: torch.cuda.Event | None = None
+        self._stream: torch.cuda.Stream | None = None
+        if tensor.is_cuda:
+            self._ready = torch.cuda.Event(blocking=True)
+            self._ready.record(torch.cuda.current_stream(self.device))
 
     def future(self) -> torch.futures.Future[torch.Tensor]:
         return torch.futures.Future(devices=[self.device]) if self._ready is not None else torch.futures.Future()
@@ -39,14 +44,24 @@ class Place:
         if self._ready is None:
             yield
             return
-        stream = _own_stream(self.device)
+        stream = self._stream if self._stream is not None else _own_stream(self.device)
         stream.wait_event(self._ready)
         with torch.cuda.stream(stream):
             yield
 
+    def stay(self, stream: torch.cuda.Stream) -> None:
+        """The tensor is summed on its device, in this stream. Waits until it is ready: other arrays are summed in that
+        stream, too, and must not stand behind one that the backward pass has yet to compute."""
+        assert self._ready is not None
+        self._stream = stream
+        self._ready.synchronize()
+
     def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor in host memory: itself, or a copy that is complete."""
+        """The tensor where it is summed: itself, or a copy in host memory that is complete."""
         if self._ready is None:
+            return tensor
+        if self._stream is not None:
+            tensor.record_stream(self._stream)
             return tensor
         if tensor.is_sparse:
             return tensor.cpu()

@@ -12,17 +12,10 @@ import torch
 from . import _core
 from ._dispatcher import Lane, Task
 from ._place import Place
+from ._sides import Side
+from ._types import TYPES
+from ._whole_sums import WholeSums
 
-TYPES = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.int8: "int8",
-    torch.int16: "int16",
-    torch.int32: "int32",
-    torch.int64: "int64",
-}
 _LONGEST_GRAIN = 1024
 # A collective of torch takes milliseconds when workers share cores, so chunks are longer than other transports have them.
 # examples/ncf.py --full (buckets of 16, 42 and 58 MB), four workers on two cores and 1 gbit: 403 ms a step with 1 chunk
@@ -69,17 +62,28 @@ class ArrayState:
             if estimate is not None and not whole:
                 options["estimate_bytes"] = max(1, round(estimate * nbytes))
         self.core = _core.State(**options)
-        # The last report and the totals with it, as JSON; a lane replaces them as a whole.
-        self.reports = ("{}", self.core.totals())
+        self.average = average
+        # The last report and the totals with it, as JSON, and where the sum was made; a lane replaces them as a whole.
+        self._reports = ("{}", self.core.totals(), "")
         self._last: threading.Event | None = None
 
-    def note_report(self) -> None:
+    def note_report(self, memory: str) -> None:
         """On the lane, where nobody else uses the core."""
-        self.reports = (self.core.last(), self.core.totals())
+        self._reports = (self.core.last(), self.core.totals(), memory)
+
+    def note_scattered(self, sent: int) -> None:
+        """An array that the core knows nothing of."""
+        report = {**json.loads(self.core.last()), "strategy": "dense", "bytes_sent": sent, "dense_bytes": sent}
+        self._reports = (json.dumps(report), self.core.totals(), "device")
+
+    def last(self) -> dict[str, Any]:
+        """What the last sum did, and whether in "host" or "device" memory; empty before the first."""
+        report, _, memory = self._reports
+        return {**json.loads(report), "memory": memory} if memory else {}
 
     def facts(self) -> dict[str, Any]:
         """What the last sum did, and all of them together. Dense sums do not tell how dense they are."""
-        last, totals = (json.loads(one) for one in self.reports)
+        last, totals = self.last(), json.loads(self._reports[1])
         known = bool(last) and last["strategy"] != "dense"
         density = last["union_elements"] / max(self.elements, 1) if known else None
         return {"elements": self.elements, "density": density, "last": last, "totals": totals}
@@ -96,19 +100,34 @@ class Reduction(Task):
         super().__init__()
         state.enter(self)
         self._place = Place(tensor)
+        self.device = tensor.device if tensor.is_cuda and not tensor.is_sparse else None
         self.result = self._place.future()
         self._tensor = tensor
         self._state = state
+
+    def prepare(self, side: Side | None) -> None:
+        if side is not None:
+            self._place.stay(side.wire.kernels)
+        with self._place.here():
+            self._fetch()
+
+    def _fetch(self) -> None:
+        """Gets what is to be summed to where it is summed."""
+        raise NotImplementedError
 
     def fail(self, error: BaseException) -> None:
         self.result.set_exception(error)
 
     def _sum(self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False) -> None:
-        address, count, kind = flat.data_ptr(), flat.numel(), TYPES[flat.dtype]
-        if count == 0:
+        if flat.numel() == 0:
             return
-        lane.drive(lambda: _core.Exchange.dense(self._state.core, lane.world, address, count, kind, scatter))
-        self._state.note_report()
+        array = (flat.data_ptr(), flat.numel(), TYPES[flat.dtype])
+        on_device = lane.side is not None
+        world = lane.world if lane.side is None else lane.side.world
+        core = self._state.core
+        with self._place.here():
+            lane.drive(lambda: _core.Exchange.dense(core, world, *array, scatter=scatter, on_device=on_device))
+        self._state.note_report("device" if on_device else "host")
 
 
 class Sum(Reduction):
@@ -126,16 +145,15 @@ class Sum(Reduction):
         self._select = select  # leaves in a dense tensor what is to be summed
         self._in_place = in_place
 
-    def prepare(self) -> None:
-        with self._place.here():
-            if self._tensor.is_sparse:
-                self._own = self._place.fetch(self._tensor.coalesce())
-                self._values = self._own.values().contiguous()
-                return
-            flat = self._tensor.contiguous()
-            if self._select is not None:
-                self._select(flat)
-            self._flat = self._place.fetch(flat)
+    def _fetch(self) -> None:
+        if self._tensor.is_sparse:
+            self._own = self._place.fetch(self._tensor.coalesce())
+            self._values = self._own.values().contiguous()
+            return
+        flat = self._tensor.contiguous()
+        if self._select is not None:
+            self._select(flat)
+        self._flat = self._place.fetch(flat)
 
     def run(self, lane: Lane) -> None:
         if self._tensor.is_sparse:
@@ -159,28 +177,41 @@ class Sum(Reduction):
         addresses = (items.data_ptr(), items.numel(), self._values.data_ptr())
         kind = TYPES[self._values.dtype]
         lane.drive(lambda: _core.Exchange.sparse(self._state.core, lane.world, *addresses, kind, summed))
-        self._state.note_report()
+        self._state.note_report("host")
         return _coo(summed, self._own)
 
 
 class ReduceScatter(Reduction):
     """Each worker ends with its share, in `output`. The tensor is used up."""
 
-    def __init__(self, tensor: torch.Tensor, output: torch.Tensor, state: ArrayState) -> None:
+    def __init__(self, tensor: torch.Tensor, output: torch.Tensor, state: ArrayState, whole: WholeSums) -> None:
         super().__init__(tensor, state)
         self._output = output
+        self._whole = whole  # asked on devices, where exchanges do not scatter
 
-    def prepare(self) -> None:
-        with self._place.here():
-            self._flat = self._place.fetch(self._tensor.contiguous().view(-1))
+    def _fetch(self) -> None:
+        self._flat = self._place.fetch(self._tensor.contiguous().view(-1))
 
     def run(self, lane: Lane) -> None:
-        self._sum(lane, self._flat, scatter=True)
+        if lane.side is not None and not self._whole.pay():
+            self._scatter(lane, lane.side)
+            return
+        self._sum(lane, self._flat, scatter=lane.side is None)
+        if lane.side is not None and self._flat.numel() != 0:
+            self._whole.learn(self._state.last(), self._flat.numel())
         share = self._output.numel()
         first = lane.world.rank * share
         own = self._flat[first : first + share].view_as(self._output)
         with self._place.here():
             self.result.set_result(self._output.copy_(own, non_blocking=True))
+
+    def _scatter(self, lane: Lane, side: Side) -> None:
+        lane.take_turn()
+        with self._place.here():
+            output = self._place.fetch(self._output)
+            side.wire.scatter(self._flat, output, average=self._state.average)
+            self.result.set_result(output)
+        self._state.note_scattered((lane.world.size - 1) * output.numel() * output.element_size())
 
 
 # A row of a COO tensor is one item if its length is a power of two, as the codec needs it, and several if not.

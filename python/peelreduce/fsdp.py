@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 from ._tasks import ReduceScatter, check_tensor
+from ._whole_sums import WholeSums
 from .functional import State, Work, all_reduce, is_average, perform
 
 
@@ -28,6 +29,7 @@ class ScatterGradients:
     def __init__(self, *, strategy: str, timeout: float, threads: int) -> None:
         self.state = State(strategy=strategy, timeout=timeout, threads=threads)
         self.replicas: AverageReplicas | None = None
+        self._whole = WholeSums(strategy)
 
     def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -47,7 +49,7 @@ class ScatterGradients:
                 f"{workers} workers get {output_tensor.numel()} elements each, but there are {input_tensor.numel()}."
             )
         state = self.state.array_state(input_tensor, average=is_average(op, input_tensor))
-        task = ReduceScatter(input_tensor, output_tensor, state)
+        task = ReduceScatter(input_tensor, output_tensor, state, self._whole)
         return perform(task, group, self.state.timeout, async_op)
 
 

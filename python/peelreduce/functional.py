@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -36,8 +35,8 @@ class State:
         self._array: ArrayState | None = None
 
     def report(self) -> dict[str, Any]:
-        """What the last sum did; empty before the first."""
-        return json.loads(self._array.reports[0]) if self._array is not None else {}
+        """What the last sum did, and in which memory; empty before the first."""
+        return self._array.last() if self._array is not None else {}
 
     def array_state(self, tensor: torch.Tensor, *, average: bool) -> ArrayState:
         """The state for tensors like this one: another shape starts anew."""
@@ -131,7 +130,8 @@ def all_reduce(
     """Sums or averages a tensor over all workers, in place.
 
     Dense tensors and sparse COO tensors; the latter become coalesced. Without a state, tensors of one shape and type
-    share one: give each tensor that is summed again and again its own.
+    share one: give each tensor that is summed again and again its own. Dense tensors of a GPU are summed there if their
+    group has NCCL (see _sides); all others in host memory, to which they are copied.
     """
     check_tensor(tensor)
     average = is_average(op, tensor)

@@ -24,7 +24,7 @@ import torch
 
 from . import _core
 from ._link import copy_speed
-from ._tasks import TYPES
+from ._types import TYPES
 
 _LATENCY_S = 50e-6  # of a small collective, as a good network has it
 _SUMS = 3  # of the same gradients: the first two teach what the third one does

@@ -1,0 +1,117 @@
+"""Where tensors of a GPU are summed: on the device, over NCCL, or by way of host memory. All workers do alike.
+
+On the device they are summed if the workers' group has NCCL for CUDA tensors, and peelreduce was built with CUDA, on
+every worker. What was decided, and why, goes to the logger "peelreduce", once for each group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_process_group_store
+
+from . import _core, _gpu
+from ._link import measure_link
+from ._wire import Wire, make_wire
+
+_log = logging.getLogger("peelreduce")
+_YES = "yes"
+
+
+class Side:
+    """What sums on one device: a wire, and the world that exchanges see."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        with torch.cuda.device(wire.device), torch.cuda.stream(wire.stream):
+            link = measure_link(wire.group, wire.device)
+            device = _gpu.module().make_device(wire.kernels.cuda_stream, wire.size, self._allocate, _release)
+        self.world = _core.World(
+            wire.rank,
+            wire.size,
+            latency_s=link.latency_s,
+            bytes_per_second=link.bytes_per_second,
+            copy_bytes_per_second=link.copy_bytes_per_second,
+            device=device,
+        )
+
+    def _allocate(self, nbytes: int) -> int:
+        return torch.cuda.caching_allocator_alloc(nbytes, self.wire.device, self.wire.kernels)
+
+
+def _release(address: int) -> None:
+    torch.cuda.caching_allocator_delete(address)
+
+
+class Sides:
+    """Of the lanes of one set of workers. The first tensor of a GPU decides for all."""
+
+    def __init__(self, group: dist.ProcessGroup, timeout: float) -> None:
+        self._group = group
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._device: torch.device | None = None  # of the first tensor
+        self._side: Side | None = None
+        self._others: set[torch.device] = set()  # of which it was said that they are not that one
+
+    def side_of(self, device: torch.device, name: str) -> Side | None:
+        """None: by way of host memory. `name` is the same on all workers, and nobody else's."""
+        with self._lock:
+            if self._device is None:
+                self._side = self._decide(device, name)
+                self._device = device
+            if device == self._device:
+                return self._side
+            if self._side is not None and device not in self._others:
+                self._others.add(device)
+                _log.warning(
+                    "Tensors of %s are summed by way of host memory, since those of %s came first; use a process group "
+                    "for each device.",
+                    device,
+                    self._device,
+                )
+            return None
+
+    def abort(self) -> None:
+        """After an error, which counts more than whatever goes wrong here."""
+        with self._lock, contextlib.suppress(Exception):
+            if self._side is not None:
+                self._side.wire.abort()
+
+    def _decide(self, device: torch.device, name: str) -> Side | None:
+        parent = _get_process_group_store(self._group)
+        rank, size = dist.get_rank(self._group), dist.get_world_size(self._group)
+        answers = _ask_all(
+            dist.PrefixStore(f"{name}/able", parent), rank, size, obstacle(self._group) or _YES, self._timeout
+        )
+        for worker, answer in enumerate(answers):
+            if answer != _YES:
+                _log.warning(
+                    "Tensors of %s are summed by way of host memory. Worker %d says: %s.", device, worker, answer
+                )
+                return None
+        side = Side(make_wire(dist.PrefixStore(f"{name}/nccl", parent), rank, size, device, self._timeout))
+        _log.info("Tensors of %s are summed on the device, over NCCL.", device)
+        return side
+
+
+def obstacle(group: dist.ProcessGroup) -> str:
+    """Why this worker cannot sum tensors of this group on the device; empty if it can."""
+    if _gpu.missing:
+        return _gpu.missing
+    if "cuda:nccl" not in dist.get_backend_config(group).split(","):
+        return "the process group has no NCCL for CUDA tensors; make it with backend nccl or cpu:gloo,cuda:nccl"
+    return ""
+
+
+def _ask_all(store: dist.Store, rank: int, size: int, own: str, timeout: float) -> list[str]:
+    """What every worker says. By the store, since a worker that sums something else now would take collectives amiss."""
+    store.set(str(rank), own)
+    workers = [str(worker) for worker in range(size)]
+    store.wait(workers, timedelta(seconds=timeout))
+    return [store.get(worker).decode() for worker in workers]
