@@ -17,9 +17,14 @@ as what their worker has, and only `merge` adds them up, as it does messages who
 An item is `grain` elements in a row. `lost` holds the numbers of those that did not peel, in increasing order: if it is
 empty, nothing was lost.
 
-Tensors are in host memory. What does not fit its plan is a ValueError or a peelreduce.Error. Sizes that depend on data,
-such as that of `lost`, compile into one graph with torch._dynamo.config.capture_dynamic_output_shape_ops. Nothing here
-has a gradient.
+Tensors are in host memory or on a GPU (where peelreduce was built with CUDA), and results are where their arguments are.
+On a GPU everything happens in the current stream, with memory of torch's allocator; the processor waits for it only
+where a size depends on data: `encode` of a sketch (without a list) and `merge` of sketches return at once, and values
+that do not fit are an error of whoever decodes them. What merges packed messages and lists is the processor: they are
+copied to host memory and back.
+
+What does not fit its plan is a ValueError or a peelreduce.Error. Sizes that depend on data, such as that of `lost`,
+compile into one graph with torch._dynamo.config.capture_dynamic_output_shape_ops. Nothing here has a gradient.
 """
 
 import functools
@@ -30,8 +35,8 @@ import torch
 from torch import Tensor
 from torch.library import custom_op, get_ctx
 
-from . import _core
-from ._tasks import TYPES
+from . import _core, _gpu, _gpu_codec
+from ._types import DTYPES, TYPES
 
 __all__ = [
     "Facts",
@@ -46,7 +51,6 @@ __all__ = [
     "merge",
 ]
 
-_DTYPES = {name: dtype for dtype, name in TYPES.items()}
 _SEED = 0x5EED
 _SHORTEST_LIST = 2  # words of an index that is a list: its header and the flags
 
@@ -98,7 +102,7 @@ def make_plan(
         scale: fixed cells hold round(x * 2**scale). Floating-point values in fixed cells need it; see fit_scale.
     """
     if dtype not in TYPES:
-        raise ValueError(f"peelreduce has no plans for {dtype}; convert to one of {', '.join(_DTYPES)}.")
+        raise ValueError(f"peelreduce has no plans for {dtype}; convert to one of {', '.join(DTYPES)}.")
     if expected_items is None and (codec == "sketch" or index == "bloom"):
         raise ValueError("Sketches and Bloom filters are sized by expected_items; say how many the union has.")
     plan = _core.Plan.make(
@@ -140,6 +144,8 @@ def describe(plan: str) -> str:
 def encode(x: Tensor, plan: str) -> tuple[Tensor, Tensor]:
     """The message of a dense tensor of any shape: its index and its payload."""
     _check(x, "x", facts(plan).dtype)
+    if x.is_cuda:
+        return _gpu_codec.encode(_opened(plan), x)
     flat = x.contiguous()
     threads = torch.get_num_threads()
     return _parts(_opened(plan).encode(flat.data_ptr(), flat.numel(), TYPES[flat.dtype], threads))
@@ -160,6 +166,8 @@ def encode_sparse(indices: Tensor, values: Tensor, plan: str) -> tuple[Tensor, T
     _check_coo(indices, values, plan)
     if indices.dim() > 2 or (indices.dim() == 2 and indices.shape[0] != 1):
         raise ValueError(f"indices are item numbers in one row, not of shape {tuple(indices.shape)}; flatten them.")
+    if values.is_cuda:
+        return _gpu_codec.encode_sparse(_opened(plan), indices, values)
     items, flat = indices.contiguous(), values.contiguous()
     addresses = (items.data_ptr(), items.numel(), flat.data_ptr(), flat.numel())
     return _parts(_opened(plan).encode_sparse(*addresses, TYPES[flat.dtype], torch.get_num_threads()))
@@ -174,21 +182,41 @@ def _(indices: Tensor, values: Tensor, plan: str) -> tuple[Tensor, Tensor]:
 @custom_op("peelreduce::merge", mutates_args=())
 def merge(index_a: Tensor, payload_a: Tensor, index_b: Tensor, payload_b: Tensor, plan: str) -> tuple[Tensor, Tensor]:
     """The sum of two messages of one plan, without decoding them."""
+    _check_message(index_a, payload_a, plan)
+    _check_message(index_b, payload_b, plan)
+    _check_device(payload_b, payload_a)
+    if payload_a.is_cuda:
+        return _merge_on_gpu((index_a, payload_a), (index_b, payload_b), plan)
     merged = _message(index_a, payload_a, plan)
     _opened(plan).merge(merged, _message(index_b, payload_b, plan))
     return _parts(merged)
+
+
+def _merge_on_gpu(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], plan: str) -> tuple[Tensor, Tensor]:
+    said = facts(plan)
+    if said.codec == "sketch" and said.index != "list":
+        return _gpu_codec.merge(_opened(plan), a, b)
+    on_host = [part.cpu() for part in (*a, *b)]
+    merged = _message(*on_host[:2], plan)
+    _opened(plan).merge(merged, _message(*on_host[2:], plan))
+    index, payload = _parts(merged)
+    return index.to(a[0].device), payload.to(a[1].device)
 
 
 @merge.register_fake
 def _(index_a: Tensor, payload_a: Tensor, index_b: Tensor, payload_b: Tensor, plan: str) -> tuple[Tensor, Tensor]:
     _check_message(index_a, payload_a, plan)
     _check_message(index_b, payload_b, plan)
+    _check_device(payload_b, payload_a)
     return _fake_message(payload_a, plan)
 
 
 @custom_op("peelreduce::decode", mutates_args=())
 def decode(index: Tensor, payload: Tensor, plan: str) -> tuple[Tensor, Tensor]:
     """The elements of a message, in one dimension, and the items that were lost, which are zero there."""
+    _check_message(index, payload, plan)
+    if payload.is_cuda:
+        return _gpu_codec.decode(_opened(plan), index, payload)
     message = _message(index, payload, plan)
     said = facts(plan)
     # Elements of lost items stay as they were. Packed messages lose none, so that every element is written.
@@ -213,6 +241,10 @@ def decode_sparse(index: Tensor, payload: Tensor, plan: str) -> tuple[Tensor, Te
     Indices are of shape (1, n); values are of shape (n, grain), or (n,) if the grain is 1. Lost items are left out. An
     item that reaches over the end of the array still has `grain` values.
     """
+    _check_message(index, payload, plan)
+    if payload.is_cuda:
+        items, values, lost = _gpu_codec.decode_sparse(_opened(plan), index, payload)
+        return items.view(1, -1), values.view(_rows(items.numel(), plan)), lost
     recovered = _opened(plan).decode_sparse(_message(index, payload, plan), torch.get_num_threads())
     items = recovered.items
     return items.view(1, -1), recovered.values.view(_rows(items.numel(), plan)), recovered.lost
@@ -240,7 +272,7 @@ def _facts(plan: str) -> Facts:
     opened = _opened(plan)
     return Facts(
         elements=opened.elements,
-        dtype=_DTYPES[opened.type],
+        dtype=DTYPES[opened.type],
         codec=opened.codec,
         index=opened.index,
         cells=opened.cells,
@@ -249,7 +281,7 @@ def _facts(plan: str) -> Facts:
         workers=opened.workers,
         scale=opened.scale,
         index_words=opened.index_words,
-        payload_dtype=_DTYPES[opened.payload_type],
+        payload_dtype=DTYPES[opened.payload_type],
         payload_bytes=opened.payload_bytes,
         message_bytes=opened.message_bytes,
         dense_bytes=opened.dense_bytes,
@@ -270,8 +302,12 @@ def _within(name: str, value: int, least: int, most: int) -> int:
 
 def _check(tensor: Tensor, name: str, dtype: torch.dtype) -> None:
     """What is known before there is data: fakes ask it too, so that it is an error of compiling."""
-    if tensor.device.type not in ("cpu", "meta"):
-        raise ValueError(f"peelreduce.ops works on tensors in host memory; {name} is on {tensor.device}, copy it.")
+    if tensor.device.type not in ("cpu", "meta", "cuda"):
+        raise ValueError(f"peelreduce.ops works on CPUs and CUDA devices; {name} is on {tensor.device}, copy it.")
+    if tensor.device.type == "cuda" and _gpu.missing:
+        raise ValueError(
+            f"peelreduce.ops works here on tensors in host memory; {name} is on {tensor.device}, and {_gpu.missing}."
+        )
     if tensor.layout != torch.strided:
         raise ValueError(f"{name} is of layout {tensor.layout}; pass indices and values of a COO tensor instead.")
     if tensor.dtype != dtype:
@@ -281,16 +317,22 @@ def _check(tensor: Tensor, name: str, dtype: torch.dtype) -> None:
 def _check_message(index: Tensor, payload: Tensor, plan: str) -> None:
     _check(index, "index", torch.int64)
     _check(payload, "payload", facts(plan).payload_dtype)
+    _check_device(index, payload)
 
 
 def _check_coo(indices: Tensor, values: Tensor, plan: str) -> None:
     _check(indices, "indices", torch.int64)
     _check(values, "values", facts(plan).dtype)
+    _check_device(indices, values)
+
+
+def _check_device(tensor: Tensor, other: Tensor) -> None:
+    if tensor.device != other.device:
+        raise ValueError(f"A message is on one device, not on {tensor.device} and {other.device}; copy one of its parts.")
 
 
 def _message(index: Tensor, payload: Tensor, plan: str) -> _core.Message:
     """A copy of a message, whose sizes fit the plan."""
-    _check_message(index, payload, plan)
     words, cells = index.contiguous(), payload.contiguous()
     return _opened(plan).message(words.data_ptr(), words.numel(), cells.data_ptr(), cells.nbytes)
 

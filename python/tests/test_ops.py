@@ -7,7 +7,7 @@ import peelreduce
 import pytest
 import torch
 import torch.distributed as dist
-from peelreduce import ops
+from peelreduce import _gpu, ops
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from workers import run_workers
@@ -275,8 +275,20 @@ def test_tensors_of_another_kind_are_refused() -> None:
         ops.decode(index.int(), payload, plan)
     with pytest.raises(ValueError, match=r"payload is of torch.float32 where the plan asks for torch.int32"):
         ops.decode(index, payload.float(), plan)
-    with FakeTensorMode(), pytest.raises(ValueError, match=r"in host memory; x is on cuda"):
-        ops.encode(torch.empty(ELEMENTS, device="cuda"), plan)
+    with pytest.raises(ValueError, match=r"one device, not on meta and cpu"):
+        ops.decode(index.to("meta"), payload, plan)
+
+
+def test_fakes_of_gpus_stay_there_or_are_refused() -> None:
+    plan = _plan("sketch")
+    with FakeTensorMode():
+        x = torch.empty(ELEMENTS, device="cuda")
+        if _gpu.missing:
+            with pytest.raises(ValueError, match=r"in host memory; x is on cuda"):
+                ops.encode(x, plan)
+            return
+        index, payload = ops.encode(x, plan)
+        assert (index.device, payload.device) == (x.device, x.device)
 
 
 def test_wrong_coo_tensors_are_refused() -> None:
