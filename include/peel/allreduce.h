@@ -3,6 +3,13 @@
 //   peel::State state;                                       // once per bucket
 //   peel::Report report = peel::allreduce(comm, x, state);   // every step; x is the sum
 //
+// Device memory. Over a communicator that has a device (NCCL), x may be an array of that GPU:
+//
+//   peel::allreduce(comm, peel::Dense(pointer, n, peel::ElementType::float32, peel::Memory::device), state);
+//
+// Kernels come after what is on the communicator's stream already, and x is the sum when the call returns. States keep
+// device memory for the next step, and give it back when they are destroyed.
+//
 // Errors. Arguments that are wrong, or differ between workers, raise the same error on every worker before any data
 // moves, and x is unchanged (unless it was asked not to look: StateOptions::unasked_steps). A worker that dies or
 // stalls raises `timeout` or `transport` on the others within the time-out; x may then be partly summed, and the
