@@ -30,14 +30,14 @@ namespace peel {
 // communicator and make new ones; its memory is kept for the rest of the process if the GPU could still write to it.
 // Device memory that a collective was given may be written to until ncclCommAbort has returned.
 //
-// peel::allreduce on arrays of the GPU works on `stream`, too; what it keeps from step to step it allocates there
-// (cudaMallocAsync).
+// peel::allreduce on arrays of the GPU works on `stream`, too; what it keeps from step to step comes from a pool of
+// the communicator's own, on that stream.
 //
 // Workers that share a GPU (NCCL 2.30, NCCL_MULTI_RANK_GPU_ENABLE=1) give their communicators ncclConfig_t::maxCTAs so
 // small that the kernels of all fit on it at once. Those of one process make all communicators before the first
 // collective, and allocate device memory before it: allocating may wait for kernels that wait for the worker that
-// allocates. They also set CUDA_MODULE_LOADING=EAGER, since a kernel that is loaded at its first use
-// waits in the same way. Collectives themselves allocate nothing.
+// allocates. They also set CUDA_MODULE_LOADING=EAGER, since a kernel that is loaded at its first use waits in the same
+// way. Collectives themselves allocate nothing.
 std::unique_ptr<Communicator> make_nccl(ncclComm_t comm, cudaStream_t stream);
 
 }  // namespace peel

@@ -25,20 +25,43 @@ CurrentDevice::~CurrentDevice() {
   if (earlier_ >= 0) (void)cudaSetDevice(earlier_);
 }
 
+namespace {
+
+// Keeps what it has, since giving memory back to the system may wait for the GPU, and never lets streams wait for each
+// other.
+cudaMemPool_t make_pool(int device) {
+  cudaMemPoolProps what{};
+  what.allocType = cudaMemAllocationTypePinned;
+  what.location.type = cudaMemLocationTypeDevice;
+  what.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  require(cudaMemPoolCreate(&pool, &what), "cudaMemPoolCreate");
+  int no = 0;
+  require(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no), "cudaMemPoolSetAttribute");
+  std::uint64_t all = ~std::uint64_t{0};
+  require(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "cudaMemPoolSetAttribute");
+  return pool;
+}
+
+}  // namespace
+
 MemorySource::MemorySource(cudaStream_t stream, Allocator allocator)
     : stream_(stream), allocator_(std::move(allocator)) {
   require(cudaGetDevice(&device_), "cudaGetDevice");
-  if (!allocator_.allocate) require(cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking), "cudaStreamCreate");
+  if (allocator_.allocate) return;
+  require(cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  pool_ = make_pool(device_);
 }
 
 MemorySource::~MemorySource() {
+  if (pool_ != nullptr) (void)cudaMemPoolDestroy(pool_);  // once all that came from it has been freed
   if (own_ != nullptr) (void)cudaStreamDestroy(own_);
 }
 
 void* MemorySource::take(std::size_t bytes) {
   if (allocator_.allocate) return allocator_.allocate(bytes);
   void* memory = nullptr;
-  require(cudaMallocAsync(&memory, bytes, stream_), "cudaMallocAsync");
+  require(cudaMallocFromPoolAsync(&memory, bytes, pool_, stream_), "cudaMallocFromPoolAsync");
   return memory;
 }
 

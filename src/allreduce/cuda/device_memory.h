@@ -27,6 +27,10 @@ class CurrentDevice {
 
 // Where memory comes from, and goes back to. Shared by all that holds some: the stream of an exchange may be gone when
 // a state is, so what is at rest then goes back on a stream of its own.
+//
+// Without an allocator it has a pool of its own. The device's default pool hands memory that one stream has freed to
+// another by making that one wait; with workers that share a GPU one would wait for a stream whose collective waits for
+// it.
 class MemorySource {
  public:
   MemorySource(cudaStream_t stream, Allocator allocator);
@@ -43,6 +47,7 @@ class MemorySource {
   cudaStream_t stream_;
   Allocator allocator_;
   cudaStream_t own_ = nullptr;
+  cudaMemPool_t pool_ = nullptr;
   int device_ = 0;
 };
 

@@ -51,7 +51,7 @@ void GpuSlot::abandon() noexcept {
 }
 
 HostBlocks::HostBlocks(std::size_t bytes_each) : bytes_each_(bytes_each) {
-  for (std::size_t i = 0; i < peel::detail::kChunksInFlight + 1; ++i) make();
+  for (std::size_t i = 0; i < 2 * peel::detail::kChunksInFlight; ++i) make();  // a sketch may turn into a packed course
 }
 
 HostBlocks::~HostBlocks() {

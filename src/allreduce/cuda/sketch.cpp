@@ -31,14 +31,16 @@ class GpuSketch final : public GpuCourse {
       case Stage::peeling:
         return take_sums(chunk, asks);
       case Stage::repairing:
-        return finish_repair(chunk, asks);
+        return put_repaired(chunk, asks);
+      case Stage::repaired:
+        return learn(chunk, asks);
       case Stage::replaced:
         return packed_->step(chunk, asks);
     }
   }
 
  private:
-  enum class Stage : std::uint8_t { begin, calibrating, sent, peeling, repairing, replaced };
+  enum class Stage : std::uint8_t { begin, calibrating, sent, peeling, repairing, repaired, replaced };
 
   static bool knows(const Chunk& chunk) {
     return chunk.memory.steps != 0 && (chunk.memory.has_magnitude != 0 || is_integer(chunk.view.type()));
@@ -178,12 +180,13 @@ class GpuSketch final : public GpuCourse {
     stage_ = Stage::repairing;
   }
 
-  void finish_repair(Chunk& chunk, Asks& asks) {
+  void put_repaired(Chunk& chunk, Asks& asks) {
     const Geometry& g = chunk.choice.plan.geometry();
     require(put_cells(g, conversion_of(g), slot_of(chunk).arrived_values.data(), lost_items_, lost_,
                       chunk.view.dense().data, stream()),
             "Putting cells");
-    learn(chunk, asks);
+    (void)ask(chunk, Collective::Kind::settle, asks);
+    stage_ = Stage::repaired;
   }
 
   // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
