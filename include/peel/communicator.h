@@ -1,4 +1,4 @@
-// What the all-reduce layer needs of a transport, and no more: four collectives, begun without waiting.
+// What the all-reduce layer needs of a transport, and no more: a few collectives, begun without waiting.
 #pragma once
 
 #include <array>

@@ -20,7 +20,7 @@ class DeviceSlot {
   virtual ~DeviceSlot() = default;
   [[nodiscard]] virtual std::size_t memory_bytes() const noexcept = 0;
   [[nodiscard]] virtual bool is_of(const Device& device) const noexcept = 0;
-  // An exchange ended before its time, and the GPU may still write here: nothing is freed any more.
+  // An exchange ended before its time, and the GPU may still write here: memory goes back behind what is on the stream.
   virtual void abandon() noexcept = 0;
 };
 }  // namespace detail
@@ -28,6 +28,7 @@ class DeviceSlot {
 class Device {
  public:
   virtual ~Device() = default;
+  [[nodiscard]] virtual unsigned workers() const noexcept = 0;  // at most so many take part in an exchange
   // For the engine of exchanges, and for whoever measures the link.
   [[nodiscard]] virtual std::shared_ptr<std::byte> make_memory(std::size_t bytes) = 0;  // of the device, not zeroed
   [[nodiscard]] virtual std::unique_ptr<detail::DeviceSlot> make_slot() = 0;

@@ -15,10 +15,13 @@ World world_of(Communicator& communicator, const StateOptions& options, ElementT
   if (options.link) {
     world.link = *options.link;
   } else if (world.size > 1) {
-    // What cannot be reached is refused by the exchange, which tells all workers.
-    if (communicator.device() == nullptr) memory = Memory::host;
-    if (!communicator.link(memory)) measure_link(communicator, options.timeout, memory);
-    world.link = *communicator.link(memory);
+    // In all memory that it reaches, whatever x is in: workers may differ in that, which only the opening will tell.
+    const bool reaches_device = communicator.device() != nullptr;
+    if (!communicator.link(Memory::host)) measure_link(communicator, options.timeout, Memory::host);
+    if (reaches_device && !communicator.link(Memory::device)) {
+      measure_link(communicator, options.timeout, Memory::device);
+    }
+    world.link = *communicator.link(reaches_device ? memory : Memory::host);
   }
   world.moves_buffers = communicator.offers(Collective::Kind::all_to_all, type) &&
                         communicator.offers(Collective::Kind::all_gather, type);

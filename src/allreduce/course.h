@@ -56,6 +56,8 @@ class Course {
   virtual ~Course() = default;
   // Called first, then whenever all it asked for is complete. Adds to `asks`, or leaves it empty: the chunk is done.
   virtual void step(Chunk& chunk, Asks& asks) = 0;
+  // What it asked for last was not begun and never will be.
+  virtual void withdraw() noexcept {}
 };
 
 std::unique_ptr<Course> make_course(Strategy strategy);

@@ -75,6 +75,12 @@ std::string refusal(const StateData& state, const World& world, Dense x, Outcome
   if (x.memory == Memory::device && world.device == nullptr) {
     return "its array is in device memory, which this transport cannot reach; use NCCL, or copy it to the host.";
   }
+  if (x.memory == Memory::device && world.device->workers() < world.size) {
+    return "its device was made for fewer workers; make one for all of them.";
+  }
+  if (x.memory == Memory::device && !world.sums_floats) {
+    return "this transport adds integers only, and reaches host memory only; copy the array to the host.";
+  }
   if (x.memory == Memory::device && outcome == Outcome::scattered) {
     return "a reduce-scatter works on host memory; use an all-reduce, or copy the array to the host.";
   }
@@ -181,9 +187,17 @@ class Exchange::Impl {
   [[nodiscard]] bool on_device() const { return dense_.memory == Memory::device; }
   [[nodiscard]] const StateOptions& options() const { return state_.options; }
 
+  // What was asked for before all had agreed was not handed out.
+  void withdraw() {
+    for (const auto& active : queue_) active->course->withdraw();
+    asks_.clear();
+    queue_.clear();
+  }
+
   // Gives back the state of an exchange that did not finish: the others may think otherwise of it, so all ask again.
   void release() {
     if (!holds_state_) return;
+    if (phase_ != Phase::running) withdraw();
     for (Slot& slot : state_.slots) {
       if (slot.device != nullptr) slot.device->abandon();
       slot.device = nullptr;
@@ -380,8 +394,7 @@ class Exchange::Impl {
       forget();
     }
     disabled_ = disable;
-    asks_.clear();
-    queue_.clear();
+    withdraw();
     admitted_ = 0;
     free_slots_.clear();
     plan_chunks();

@@ -37,9 +37,11 @@ cudaMemPool_t make_pool(int device) {
   cudaMemPool_t pool = nullptr;
   require(cudaMemPoolCreate(&pool, &what), "cudaMemPoolCreate");
   int no = 0;
-  require(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no), "cudaMemPoolSetAttribute");
   std::uint64_t all = ~std::uint64_t{0};
-  require(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "cudaMemPoolSetAttribute");
+  cudaError_t code = cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no);
+  if (code == cudaSuccess) code = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all);
+  if (code != cudaSuccess) (void)cudaMemPoolDestroy(pool);
+  require(code, "cudaMemPoolSetAttribute");
   return pool;
 }
 
@@ -49,8 +51,10 @@ MemorySource::MemorySource(cudaStream_t stream, Allocator allocator)
     : stream_(stream), allocator_(std::move(allocator)) {
   require(cudaGetDevice(&device_), "cudaGetDevice");
   if (allocator_.allocate) return;
-  require(cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   pool_ = make_pool(device_);
+  const cudaError_t code = cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking);
+  if (code != cudaSuccess) (void)cudaMemPoolDestroy(pool_);
+  require(code, "cudaStreamCreateWithFlags");
 }
 
 MemorySource::~MemorySource() {

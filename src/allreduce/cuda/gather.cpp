@@ -67,6 +67,7 @@ class GpuGather final : public GpuCourse {
       return widen(shares_, sent + chunk.world.rank) ? send_lengths(chunk, asks) : ask_lengths(chunk, asks);
     }
     Collective& items = ask(chunk, Collective::Kind::all_gather, asks);
+    for (unsigned w = 0; w < workers; ++w) check_sent(shares_[0].plan, sent[w]);
     std::vector<const Status*> statuses;
     for (unsigned w = 0; w < workers; ++w) statuses.push_back(sent + w);
     const std::vector<const Plan*> plans(workers, &shares_[0].plan);

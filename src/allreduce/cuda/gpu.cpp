@@ -24,7 +24,7 @@ double Interval::seconds() const {
   return milliseconds / 1e3;
 }
 
-GpuSlot::GpuSlot(const Device& device, const std::shared_ptr<MemorySource>& source)
+GpuSlot::GpuSlot(const std::shared_ptr<MemorySource>& source)
     : workspace(source),
       words(source),
       index(source),
@@ -34,7 +34,12 @@ GpuSlot::GpuSlot(const Device& device, const std::shared_ptr<MemorySource>& sour
       arrived_values(source),
       opened(source),
       scratch(source),
-      device_(&device) {}
+      source_(source) {}
+
+bool GpuSlot::is_of(const Device& device) const noexcept {
+  const auto* gpu = dynamic_cast<const Gpu*>(&device);
+  return gpu != nullptr && gpu->source() == source_;
+}
 
 std::vector<DeviceArray*> GpuSlot::all() {
   return {&workspace, &words, &index, &payload, &support, &arrived_index, &arrived_values, &opened, &scratch};
@@ -51,12 +56,13 @@ void GpuSlot::abandon() noexcept {
 }
 
 HostBlocks::HostBlocks(std::size_t bytes_each) : bytes_each_(bytes_each) {
-  for (std::size_t i = 0; i < 2 * peel::detail::kChunksInFlight; ++i) make();  // a sketch may turn into a packed course
+  // Two drivers may share a device, and a sketch may turn into a packed course, which has another.
+  for (std::size_t i = 0; i < 4 * peel::detail::kChunksInFlight; ++i) make();
 }
 
-HostBlocks::~HostBlocks() {
-  // A block that was not given back may still be written to.
+void HostBlocks::free() noexcept {
   for (std::byte* block : free_) (void)cudaFreeHost(block);
+  free_.clear();
 }
 
 void HostBlocks::make() {
@@ -80,8 +86,18 @@ void HostBlocks::give_back(std::byte* block) {
 
 Gpu::Gpu(cudaStream_t stream, unsigned workers, Allocator allocator)
     : stream_(stream),
+      workers_(workers),
       source_(std::make_shared<MemorySource>(stream, std::move(allocator))),
       host_(Numbers::bytes_for(workers)) {}
+
+// A kernel whose peers are gone never ends, and nobody shall wait for it.
+Gpu::~Gpu() {
+  if (cudaStreamQuery(stream_) == cudaSuccess) {
+    host_.free();
+  } else {
+    (void)cudaGetLastError();  // or the caller's next look at it would find this
+  }
+}
 
 std::shared_ptr<std::byte> Gpu::make_memory(std::size_t bytes) {
   const CurrentDevice current(ordinal());
@@ -90,7 +106,7 @@ std::shared_ptr<std::byte> Gpu::make_memory(std::size_t bytes) {
   return {std::move(array), data};
 }
 
-std::unique_ptr<peel::detail::DeviceSlot> Gpu::make_slot() { return std::make_unique<GpuSlot>(*this, source_); }
+std::unique_ptr<peel::detail::DeviceSlot> Gpu::make_slot() { return std::make_unique<GpuSlot>(source_); }
 
 std::unique_ptr<peel::detail::Course> Gpu::make_course(Strategy strategy) {
   switch (strategy) {

@@ -31,10 +31,10 @@ class Interval {
 // What a chunk under way holds on the device. Arrays are named for what lies in them.
 class GpuSlot final : public peel::detail::DeviceSlot {
  public:
-  GpuSlot(const Device& device, const std::shared_ptr<MemorySource>& source);
+  explicit GpuSlot(const std::shared_ptr<MemorySource>& source);
 
   [[nodiscard]] std::size_t memory_bytes() const noexcept override;
-  [[nodiscard]] bool is_of(const Device& device) const noexcept override { return &device == device_; }
+  [[nodiscard]] bool is_of(const Device& device) const noexcept override;
   void abandon() noexcept override;
 
   DeviceArray workspace;  // of verbs
@@ -50,7 +50,7 @@ class GpuSlot final : public peel::detail::DeviceSlot {
 
  private:
   std::vector<DeviceArray*> all();
-  const Device* device_;
+  std::shared_ptr<MemorySource> source_;  // what a slot is told by: devices come and go, and may get the same address
 };
 
 // Page-locked memory, for what comes from the device and goes there. Allocating it may wait for kernels, and those of
@@ -58,27 +58,28 @@ class GpuSlot final : public peel::detail::DeviceSlot {
 class HostBlocks {
  public:
   explicit HostBlocks(std::size_t bytes_each);
-  ~HostBlocks();
   HostBlocks(const HostBlocks&) = delete;
   HostBlocks& operator=(const HostBlocks&) = delete;
 
   [[nodiscard]] std::byte* borrow();
   void give_back(std::byte* block);
-  [[nodiscard]] std::size_t bytes_each() const noexcept { return bytes_each_; }
+  // Freeing waits for the GPU: only where it is idle. What was not given back may still be written to, and stays.
+  void free() noexcept;
 
  private:
   void make();
 
   std::mutex mutex_;
   std::size_t bytes_each_;
-  std::vector<std::byte*> all_;
   std::vector<std::byte*> free_;
 };
 
 class Gpu final : public Device {
  public:
   Gpu(cudaStream_t stream, unsigned workers, Allocator allocator);
+  ~Gpu() override;
 
+  [[nodiscard]] unsigned workers() const noexcept override { return workers_; }
   [[nodiscard]] std::shared_ptr<std::byte> make_memory(std::size_t bytes) override;
   [[nodiscard]] std::unique_ptr<peel::detail::DeviceSlot> make_slot() override;
   [[nodiscard]] std::unique_ptr<peel::detail::Course> make_course(Strategy strategy) override;
@@ -86,9 +87,11 @@ class Gpu final : public Device {
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
   [[nodiscard]] int ordinal() const noexcept { return source_->device(); }
   [[nodiscard]] HostBlocks& host() noexcept { return host_; }
+  [[nodiscard]] const std::shared_ptr<MemorySource>& source() const noexcept { return source_; }
 
  private:
   cudaStream_t stream_;
+  unsigned workers_;
   std::shared_ptr<MemorySource> source_;
   HostBlocks host_;
 };

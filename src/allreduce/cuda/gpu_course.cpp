@@ -66,8 +66,7 @@ Collective& GpuCourse::ask_or(Chunk& chunk, std::span<std::byte> words, Asks& as
 }
 
 void GpuCourse::count_sum(Chunk& chunk, Asks& asks) {
-  const Dense x = chunk.view.dense();
-  count_grains(ConstDense(x.data, x.size, x.type), grain_options(chunk), there().grains, stream());
+  count_grains(own(chunk), grain_options(chunk), there().grains, stream());
   fetch(ask(chunk, Collective::Kind::settle, asks), &Numbers::grains, kGrainCounts);
 }
 
@@ -77,11 +76,28 @@ void GpuCourse::look_for_grain(Chunk& chunk, Asks& asks) {
   looks_ = true;
 }
 
-void check_arrived(const Status& sent, const Status& opened) {
-  if (opened.flags == 0 && opened.items == sent.items) return;
+namespace {
+
+[[noreturn]] void damaged() {
   throw Error(ErrorCode::corrupt_message,
               "Items from another worker arrived damaged; check that all workers run the same version, and the "
               "network.");
+}
+
+}  // namespace
+
+void check_sent(const Plan& plan, const Status& sent) {
+  if (sent.items > plan.items()) damaged();
+  if (plan.elements() == 0) {
+    if (sent.index_words != 0) damaged();
+    return;
+  }
+  const std::uint64_t most = room_for(plan, sent.items).index_words;
+  if (sent.index_words > most || (plan.index() != Index::list && sent.index_words != most)) damaged();
+}
+
+void check_arrived(const Status& sent, const Status& opened) {
+  if (opened.flags != 0 || opened.items != sent.items) damaged();
 }
 
 }  // namespace peel::cuda::detail

@@ -31,6 +31,7 @@ class GpuCourse : public Course {
   GpuCourse& operator=(const GpuCourse&) = delete;
 
   void step(Chunk& chunk, Asks& asks) final;
+  void withdraw() noexcept final { waits_ = false; }
 
  protected:
   // As step(), with the device current and Numbers in place.
@@ -38,6 +39,10 @@ class GpuCourse : public Course {
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return gpu_.stream(); }
   static GpuSlot& slot_of(Chunk& chunk) { return static_cast<GpuSlot&>(*chunk.slot.device); }
+  static ConstDense own(const Chunk& chunk) {
+    const Dense x = chunk.view.dense();
+    return {x.data, x.size, x.type};
+  }
   // On the device, and as it was last fetched.
   [[nodiscard]] const Numbers& there() const { return *there_; }
   [[nodiscard]] const Numbers& here() const { return *here_; }
@@ -93,7 +98,8 @@ class GpuCourse::Measured {
   Timed range_;  // names it in profilers
 };
 
-// Throws corrupt_message if a message was damaged on its way.
+// Throw corrupt_message if what a worker says of its message cannot be, or the message was damaged on its way.
+void check_sent(const Plan& plan, const Status& sent);
 void check_arrived(const Status& sent, const Status& opened);
 
 std::unique_ptr<Course> make_gpu_dense(Gpu& gpu);

@@ -35,11 +35,6 @@ class GpuPacked final : public GpuCourse {
  private:
   enum class Stage : std::uint8_t { begin, index, packing, values, decoding };
 
-  static ConstDense own(const Chunk& chunk) {
-    const Dense x = chunk.view.dense();
-    return {x.data, x.size, x.type};
-  }
-
   void send_index(Chunk& chunk, Asks& asks) {
     const auto timed = measured(chunk, &Report::encode_s, "peel encode packed");
     const Plan& plan = chunk.choice.plan;

@@ -11,7 +11,6 @@ class Shares {
  public:
   Shares(const Plan& array, unsigned owners) : g_(array.geometry()), owners_(owners), seed_(array.seed()) {}
 
-  [[nodiscard]] unsigned owners() const noexcept { return owners_; }
   [[nodiscard]] Stripes stripes(unsigned owner) const noexcept { return {owners_, owner, g_.lead}; }
 
   // Of the messages of a share that has about so many items: a list where they are few, else a bitmap.

@@ -46,11 +46,6 @@ class GpuSketch final : public GpuCourse {
     return chunk.memory.steps != 0 && (chunk.memory.has_magnitude != 0 || is_integer(chunk.view.type()));
   }
 
-  static ConstDense own(const Chunk& chunk) {
-    const Dense x = chunk.view.dense();
-    return {x.data, x.size, x.type};
-  }
-
   // In place: everything that follows reads x, several times if it has to.
   void average(Chunk& chunk) {
     const Dense x = chunk.view.dense();

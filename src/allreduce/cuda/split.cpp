@@ -85,6 +85,7 @@ class GpuSplit final : public GpuCourse {
       if (widen(shares_, sent + rank * workers)) return encode_items(chunk, asks);
       return ask_lengths(chunk, asks, there().sent, &Numbers::sent, workers);
     }
+    for (unsigned w = 0; w < workers; ++w) check_sent(shares_[rank].plan, sent[w * workers + rank]);
     std::vector<const Status*> coming;
     for (unsigned w = 0; w < workers; ++w) coming.push_back(w == rank ? &nothing_ : sent + w * workers + rank);
     const std::vector<const Plan*> plans(workers, &shares_[rank].plan);
@@ -154,6 +155,7 @@ class GpuSplit final : public GpuCourse {
       if (widen(std::span(sums_).subspan(rank, 1), sums + 2 * rank + 1)) return encode_sums(chunk, asks);
       return ask_sum_lengths(chunk, asks);
     }
+    for (unsigned w = 0; w < workers; ++w) check_sent(sums_[w].plan, sums[2 * w + 1]);
     std::vector<const Status*> coming;
     std::vector<const Plan*> plans;
     for (unsigned w = 0; w < workers; ++w) {
