@@ -18,6 +18,8 @@ void add_encode(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_decode(CLI::App& app);
 void add_show(CLI::App& app);
+void add_switch(CLI::App& app);  // adds nothing where there is none
+void add_switch_status(CLI::App& app);
 void add_doctor(CLI::App& app);  // what this build has: backends, vectors, libraries
 
 }  // namespace peel::cli

@@ -43,6 +43,7 @@ void add_commands(CLI::App& app) {
   peel::cli::add_merge(app);
   peel::cli::add_decode(app);
   peel::cli::add_show(app);
+  peel::cli::add_switch(app);
   peel::cli::add_doctor(app);
 }
 

@@ -61,6 +61,9 @@ std::vector<TransportInfo> available_transports() {
 #if defined(PEEL_HAVE_NCCL)
   all.push_back({"nccl", nccl_version()});
 #endif
+#if defined(PEEL_HAVE_SWITCH)
+  all.push_back({"switch", ""});
+#endif
   return all;
 }
 
