@@ -20,6 +20,8 @@
 #include "cli/parallel.h"
 #include "cli/report_sink.h"
 #include "cli/sweep.h"
+#include "cli/switch_secret.h"
+#include "cli/switch_workers.h"
 #include "cli/thread_workers.h"
 
 namespace peel::cli {
@@ -49,6 +51,7 @@ struct Words {
   unsigned repeat = 7;
   std::uint64_t seed = 1;
   std::string json;
+  SwitchAccess access = {};
 };
 
 constexpr std::uint32_t kWorkers = 4;  // threads, unless told otherwise
@@ -241,10 +244,26 @@ void run_nccl(const Words& words, const Sweep& sweep) {
   results.finish();
 }
 
+void run_switch(const Words& words, const Sweep& sweep) {
+  Results results(words.json);
+  const std::vector<std::uint32_t> counts = sweep.workers.empty() ? std::vector{kWorkers} : sweep.workers;
+  for (const std::uint32_t count : counts) {
+    for (const Case& one : cases_of(sweep, count)) {
+      SwitchThreads workers(count, words.access);
+      const Gradients gradients(one.pattern, one.gradients);
+      const ContestOptions options = options_for(one, gradients, sweep.options);
+      const KnownSum known = known_sum(gradients, options, all_cores());
+      const ThreadContest contest = hold_on_threads(workers.entrants(gradients, options), known, options);
+      results.add({"switch", one.pattern, &gradients, one.gradients, &options, contest.link}, contest.standings);
+    }
+  }
+  results.finish();
+}
+
 void check_workers(const Sweep& sweep, unsigned processes) {
   if (sweep.workers.empty() || (sweep.workers.size() == 1 && sweep.workers[0] == processes)) return;
   throw Failure(
-      fmt::format("with --transport mpi every process is a worker, and there are {}; leave out --workers, and "
+      fmt::format("under mpirun every process is a worker, and there are {}; leave out --workers, and "
                   "start as many with mpirun -np",
                   processes));
 }
@@ -253,7 +272,8 @@ void run_mpi(const Words& words, const Sweep& sweep) {
   std::optional<Results> results;  // of rank 0
   {
     MpiWorkers workers;
-    Communicator& communicator = workers.communicator();
+    const auto through = words.transport == "switch" ? join_switch(workers.communicator(), words.access) : nullptr;
+    Communicator& communicator = through ? *through : workers.communicator();
     check_workers(sweep, communicator.size());
     if (communicator.rank() == 0) results.emplace(words.json);
     const LinkFacts link = agree_on_link(communicator, sweep.options.state);
@@ -264,7 +284,7 @@ void run_mpi(const Words& words, const Sweep& sweep) {
       const auto baselines = chosen(workers.baselines(options.view, gradients.type()), words.baseline);
       const std::unique_ptr<Summand> summand = host_summand(gradients, communicator.rank(), options);
       const std::vector<Standing> standings = hold_contest(communicator, *summand, known, baselines, options);
-      if (results) results->add({"mpi", one.pattern, &gradients, one.gradients, &options, link}, standings);
+      if (results) results->add({words.transport, one.pattern, &gradients, one.gradients, &options, link}, standings);
     }
   }
   if (results) results->finish();
@@ -274,6 +294,7 @@ void run(const Words& words) {
   const Sweep sweep = parse(words);
   if (words.transport == "inprocess") return run_inprocess(words, sweep);
   if (words.transport == "mpi") return run_mpi(words, sweep);
+  if (words.transport == "switch") return under_mpirun() ? run_mpi(words, sweep) : run_switch(words, sweep);
   run_nccl(words, sweep);
 }
 
@@ -290,6 +311,13 @@ void add_gradient_options(CLI::App& app, Words& words) {
   app.add_option("--view", words.view, "dense, or sparse: rows of a pattern rows:L");
   app.add_option("--memory", words.memory, "host or device, which only nccl reaches; auto: device with nccl and dense");
   app.add_option("--seed", words.seed, "Of the gradients and of the plans");
+}
+
+void add_access_options(CLI::App& app, SwitchAccess& access) {
+  app.add_option("--switch", access.address, "Address of the switch, as in 10.0.0.1:7077");
+  app.add_option("--job", access.job, "Name of the job at the switch");
+  app.add_option("--mtu", access.mtu, "Of packets to the switch; 0: what the route has");
+  add_secret_option(app, access.secret_file);
 }
 
 void add_contest_options(CLI::App& app, Words& words) {
@@ -314,10 +342,12 @@ void add_bench_allreduce(CLI::App& bench) {
       "allreduce", "Sum the gradients of several workers and verify; lists such as packed,split sweep");
   const auto words = std::make_shared<Words>();
   app->option_defaults()->always_capture_default();
-  app->add_option("--transport", words->transport, "inprocess (threads), mpi (start it with mpirun) or nccl")
-      ->check(CLI::IsMember({"inprocess", "mpi", "nccl"}));
+  app->add_option("--transport", words->transport,
+                  "inprocess (threads), mpi (start it with mpirun), nccl, or switch (threads; under mpirun, processes)")
+      ->check(CLI::IsMember({"inprocess", "mpi", "nccl", "switch"}));
   add_gradient_options(*app, *words);
   add_contest_options(*app, *words);
+  add_access_options(*app, words->access);
   app->callback([words] { run(*words); });
 }
 

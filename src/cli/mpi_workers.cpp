@@ -1,12 +1,13 @@
 #include "cli/mpi_workers.h"
 
+#include <cstdlib>
+
 #include "cli/commands.h"
 
 #ifdef PEEL_HAVE_MPI
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <optional>
@@ -210,5 +211,12 @@ std::vector<Baseline> MpiWorkers::baselines(View, ElementType) const { return {}
 namespace peel::cli {
 
 MpiWorkers::~MpiWorkers() = default;
+
+bool under_mpirun() {
+  for (const char* sign : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
+    if (std::getenv(sign) != nullptr) return true;
+  }
+  return false;
+}
 
 }  // namespace peel::cli

@@ -8,6 +8,9 @@
 
 namespace peel::cli {
 
+// Whether mpirun started this process.
+bool under_mpirun();
+
 // One per process: it initialises MPI, and ends it unless it is left by an exception, when others may not follow; then
 // mpirun sees this process fail and ends them all.
 class MpiWorkers {

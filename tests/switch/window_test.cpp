@@ -58,15 +58,33 @@ TEST_F(Course, TellsLossByOrder) {
   EXPECT_TRUE(sent(window).empty()) << "once";
 }
 
-TEST_F(Course, ProbesOneAndThenAllThatWereLost) {
+TEST_F(Course, ProbesOneAndThenMoreAndMore) {
+  Window window(64, 64, 1);
+  window.extend(16);
+  sent(window);
+  std::vector<std::size_t> probes;
+  for (std::uint64_t landed = 0; landed < 16;) {
+    now += milliseconds(100);
+    const auto chunks = sent(window);
+    probes.push_back(chunks.size());
+    for (const std::uint64_t chunk : chunks) {
+      EXPECT_EQ(chunk, landed++);
+      window.land(static_cast<std::uint32_t>(chunk), now);
+    }
+  }
+  EXPECT_EQ(probes, (std::vector<std::size_t>{1, 2, 4, 8, 1}));
+}
+
+// The result of a probe may be that of the first packet: it tells nothing of what is still on the way.
+TEST_F(Course, AProbeInVainRepeatsNothingElse) {
   Window window(64, 64, 1);
   window.extend(16);
   sent(window);
   now += milliseconds(100);
   EXPECT_EQ(sent(window), (std::vector<std::uint64_t>{0}));
+  for (std::uint32_t slot = 0; slot < 16; ++slot) window.land(slot, now);
   EXPECT_TRUE(sent(window).empty());
-  window.land(0, now);
-  EXPECT_EQ(sent(window).size(), 15u) << "everything sent before the probe is lost";
+  EXPECT_EQ(window.resent(), 1u);
 }
 
 TEST_F(Course, WaitsLongerAndLongerButNotForEver) {

@@ -27,9 +27,9 @@ peel_control make_control(peel_wire_verb verb) noexcept {
 }
 
 std::vector<std::uint8_t> sign(std::string_view secret, peel_control control, std::span<const std::uint8_t> more) {
-  std::vector<std::uint8_t> datagram(sizeof control);
+  std::vector<std::uint8_t> datagram(sizeof control + more.size());
   std::memcpy(datagram.data(), &control, sizeof control);
-  datagram.insert(datagram.end(), more.begin(), more.end());
+  std::copy(more.begin(), more.end(), datagram.begin() + sizeof control);
   const Digest mac = mac_of(secret, datagram);
   std::copy_n(mac.begin(), kMacBytes, datagram.begin() + offsetof(peel_control, mac));
   return datagram;

@@ -39,16 +39,21 @@ std::optional<std::uint64_t> Window::next(Time now) {
     lost_.pop_front();
     if (!is_current(one)) continue;
     slots_[one.slot].again = true;
-    slots_[one.slot].probe = false;
     ++resent_;
     return send(one.slot, now);
   }
   if (on_the_way_ != 0 && now - moved_ >= patience()) {
-    const std::uint32_t slot = *oldest();
-    slots_[slot].again = slots_[slot].probe = true;
+    burst_ = answered_ ? std::min(2 * burst_, on_the_way_) : 1;
+    answered_ = false;
+    unprobed_ = burst_;  // as many of the oldest
     ++probes_;
-    ++resent_;
     moved_ = now;
+  }
+  if (unprobed_ != 0) {
+    --unprobed_;
+    const std::uint32_t slot = *oldest();
+    slots_[slot].again = true;
+    ++resent_;
     return send(slot, now);
   }
   if (next_ == end_ || on_the_way_ >= allowed_) return std::nullopt;
@@ -75,12 +80,18 @@ void Window::land(std::uint32_t slot, Time now) {
   allowed_ = std::min(allowed_ + 1, limit_);
   probes_ = 0;
   moved_ = now;
-  if (!one.again) learn(now - one.sent);
+  unprobed_ = std::min(unprobed_, on_the_way_);
+  answered_ |= one.again;
   std::deque<Transmission>& order = order_[lane(slot)];
-  const std::uint64_t reordering = one.probe ? 0 : kReordering;
-  while (!order.empty() && order.front().serial + reordering < one.serial) {
-    if (is_current(order.front())) lost_.push_back(order.front());
-    order.pop_front();
+  // Of what was sent twice nobody knows which one was answered, so it tells nothing of the others, nor of the time.
+  if (!one.again) {
+    learn(now - one.sent);
+    burst_ = 1;
+    answered_ = false;
+    while (!order.empty() && order.front().serial + kReordering < one.serial) {
+      if (is_current(order.front())) lost_.push_back(order.front());
+      order.pop_front();
+    }
   }
   while (!order.empty() && !is_current(order.front())) order.pop_front();
 }

@@ -3,8 +3,9 @@
 //
 // Loss is told by order: when a packet has its result, those that were sent well before it and have none are sent
 // again, also if it was another worker's packet that was lost, since nobody can know that. What ends a burst of losses
-// is a probe: after a time-out, which doubles, the oldest chunk goes out again, alone. So a worker that lags by seconds
-// costs a packet now and then, not a window of them.
+// is a probe: after a time-out, which doubles, the oldest chunk goes out again, alone; and if only what was probed has
+// its result, twice as many the next time. So a worker that lags by seconds costs a packet now and then, not a window
+// of them, and a window that was lost as a whole is there again after a few probes.
 #pragma once
 
 #include <chrono>
@@ -43,7 +44,6 @@ class Window {
     Time sent{};
     bool awaited = false;
     bool again = false;  // sent more than once: no measure of time
-    bool probe = false;  // its last transmission was one
   };
   struct Transmission {
     std::uint64_t serial = 0;
@@ -67,9 +67,12 @@ class Window {
   std::uint32_t limit_;
   std::uint64_t serial_ = 0;
   std::uint64_t resent_ = 0;
-  unsigned probes_ = 0;  // since something landed
-  Time moved_{};         // when something last landed, was probed, or began
-  Span fastest_;         // from sending to the result, of late
+  unsigned probes_ = 0;         // since something landed
+  std::uint32_t burst_ = 1;     // chunks of a probe
+  std::uint32_t unprobed_ = 0;  // of them, still to be sent
+  bool answered_ = false;       // something that was sent again landed, and nothing else
+  Time moved_{};                // when something last landed, was probed, or began
+  Span fastest_;                // from sending to the result, of late
 };
 
 }  // namespace peel::detail
