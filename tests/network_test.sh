@@ -49,6 +49,25 @@ for report in reports:
     assert report["seconds"] > 0.95 * 8 * report["bytes_sent"] / report["rate_bits"] - 0.01, report
 PY
 
+# Through a switch, with the same fields. Baselines are MPI's in the same run.
+"$run" --transport switch --check --hosts 3 --rate 100mbit --program "$peel" --elements 2^18 --density 0.02 \
+  --warmup 2 --repeat 2 >switch.jsonl 2>err || fail "the run through a switch: $(cat err)"
+"$run" --transport switch --check --hosts 3 --rate 100mbit --program "$peel" --elements 2^18 --type int32 \
+  --strategy dense --warmup 1 --repeat 2 >>switch.jsonl 2>err || fail "the dense run through a switch: $(cat err)"
+python3 - <<'PY' || fail "the results through a switch"
+import json
+first = json.loads(open("out.jsonl").readline())
+reports = [json.loads(line) for line in open("switch.jsonl")]
+assert len(reports) == 4, f"{len(reports)} configurations"
+for report in reports:
+    assert set(report) == set(first), set(report) ^ set(first)
+    assert report["transport"] == "switch" and report["wrong"] == 0 and report["lost"] == 0, report
+    assert set(report["baselines"]) == {"mpi-default", "mpi-ring"}, report
+# A dense array crosses each link once in each direction: it cannot be faster than the rate, nor (much) more than it.
+dense = reports[3]
+assert dense["seconds"] > 0.95 * 4 * 8 * 2**18 / 1e8 - 0.01, dense
+PY
+
 # Interrupted in the middle, by the terminal (to the run alone: it passes the interrupt on) and by a supervisor.
 for signal in INT TERM; do
   # A shell starts what runs behind it with interrupts ignored; python3 gives them back.

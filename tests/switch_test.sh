@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# peel switch from outside: it serves workers of peel bench allreduce, tells how it is doing in three formats, lets nobody
+# in without the secret, and ends when it is told to.
+set -u
+
+. "$(dirname "$0")/program.sh"
+
+if ! "$peel" switch --help >/dev/null 2>&1; then
+  echo "skipped: this build has no switch"
+  exit 0
+fi
+echo "a secret" >secret
+echo "another one" >wrong
+unset PEEL_SWITCH_SECRET
+
+# A port that is free; the switch takes two from there.
+port="$(python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
+address="127.0.0.1:$port"
+"$peel" switch --listen "$address" --threads 2 --secret-file secret >out 2>err &
+switch=$!
+trap 'kill "$switch" 2>/dev/null; rm -rf "$work"' EXIT
+for _ in $(seq 100); do
+  grep -q listening out && break
+  sleep 0.05
+done
+grep -q "listening on $address" out || fail "the switch does not start: $(cat err)"
+
+"$peel" bench allreduce --transport switch --switch "$address" --secret-file secret --workers 3 --elements 2^18 \
+  --density 0.02 --strategy packed,sketch,auto --warmup 1 --repeat 2 --json - >floats.jsonl || fail "sums of floats"
+"$peel" bench allreduce --transport switch --switch "$address" --secret-file secret --workers 2 --elements 2^18 \
+  --type int32,int64,int16 --strategy dense --mtu 1500 --warmup 1 --repeat 2 --json - >integers.jsonl || fail "integers"
+"$peel" switch status --connect "$address" --secret-file secret --json - >status.json || fail "the status as JSON"
+python3 - <<'PY' || fail "what the switch did"
+import json
+reports = [json.loads(line) for name in ("floats", "integers") for line in open(name + ".jsonl")]
+assert len(reports) == 6 and all(r["transport"] == "switch" for r in reports), reports
+assert all(r["wrong"] == 0 and r["lost"] == 0 for r in reports), reports
+status = json.load(open("status.json"))
+assert status["rounds"] > 1000 and status["jobs_now"] == 0 and status["slots_held"] == 0, status
+assert status["combined"] >= 2 * status["rounds"], status
+assert status["dropped"]["corrupt"] == 0 and status["dropped"]["forged"] == 0, status
+PY
+"$peel" switch status --connect "$address" --secret-file secret | grep -q "rounds complete" || fail "the status as a table"
+PEEL_SWITCH_SECRET="a secret" "$peel" switch status --connect "$address" --prometheus >metrics || fail "Prometheus text"
+grep -qE '^peel_switch_dropped_packets_total\{reason="corrupt"\} 0$' metrics || fail "metrics: $(cat metrics)"
+
+# refuses CODE WORDS OPTIONS...
+refuses() {
+  local code="$1" words="$2"
+  shift 2
+  "$peel" "$@" >/dev/null 2>refusal
+  [ $? -eq "$code" ] || fail "$* does not exit with $code"
+  grep -q -- "$words" refusal || fail "$* says: $(cat refusal)"
+}
+refuses 1 "did not answer" switch status --connect "$address" --timeout 0.2 --secret-file wrong
+refuses 1 "needs a secret" switch status --connect "$address"
+refuses 1 "Choose another address" switch --listen "$address" --secret-file secret
+refuses 2 "" switch --plane p4
+refuses 1 "adds integers only" bench allreduce --transport switch --switch "$address" --secret-file secret --strategy dense
+
+kill -TERM "$switch"
+wait "$switch"
+[ $? -eq 0 ] || fail "SIGTERM does not end it well"
+
+[ "$failures" -eq 0 ] && echo "all passed"
+exit $((failures != 0))
