@@ -13,8 +13,21 @@ echo "a secret" >secret
 echo "another one" >wrong
 unset PEEL_SWITCH_SECRET
 
-# A port that is free; the switch takes two from there.
-port="$(python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
+# Two ports in a row that are free: the switch has two threads.
+port="$(python3 - <<'PY'
+import socket
+while True:
+    first, second = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    first.bind(("127.0.0.1", 0))
+    port = first.getsockname()[1]
+    try:
+        second.bind(("127.0.0.1", port + 1))
+    except (OSError, OverflowError):
+        continue
+    print(port)
+    break
+PY
+)"
 address="127.0.0.1:$port"
 "$peel" switch --listen "$address" --threads 2 --secret-file secret >out 2>err &
 switch=$!

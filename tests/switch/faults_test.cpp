@@ -81,7 +81,7 @@ TEST(SwitchFaults, RepetitionsAreFew) {
     expect_all_known(all);
     return static_cast<double>(network.packets_sent());
   };
-  EXPECT_LT(packets(0.01), 1.3 * packets(0));
+  EXPECT_LT(packets(0.01), 1.5 * packets(0));
 }
 
 TEST(SwitchFaults, JobsDoNotNoticeEachOther) {
@@ -168,7 +168,7 @@ TEST(SwitchFaults, DifferentLengthsAreToldToAll) {
   const auto errors = run_crowd(all, [](Communicator& communicator) {
     std::vector<std::int32_t> x(1000 + communicator.rank() / 2, 1);
     Collective what{.data = std::as_writable_bytes(std::span(x))};
-    perform(communicator, what, 0, kTimeout);
+    perform(communicator, what, 0, std::chrono::seconds(20));
   });
   expect_errors(errors, {ErrorCode::disagreement, ErrorCode::transport, ErrorCode::timeout});
   EXPECT_TRUE(std::any_of(errors.begin(), errors.end(),
