@@ -135,6 +135,18 @@ class Hosts:
             call("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
                  "rate", f"{int(rate_bits)}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
 
+    def lose(self, share, port):
+        """Loses this share of the UDP packets to and from a port, where they arrive. Many kernels have no netem."""
+        if not shutil.which("nft"):
+            raise RigError("nft was not found; install nftables")
+        chance = ("numgen", "random", "mod", "100000", "<", str(round(share * 100000)))
+        for namespace, field in ((self.switch, "dport"), *((name, "sport") for name in self.names)):
+            nft = ("ip", "netns", "exec", namespace, "nft")
+            call(*nft, "add", "table", "inet", PREFIX)
+            call(*nft, "add", "chain", "inet", PREFIX, "lose", "{ type filter hook input priority 0 ; }")
+            call(*nft, "flush", "chain", "inet", PREFIX, "lose")
+            call(*nft, "add", "rule", "inet", PREFIX, "lose", "udp", field, str(port), *chance, "drop")
+
     def dropped(self):
         """Packets that a queue refused so far; 0, or the figures are about TCP's recovery."""
         total = 0

@@ -117,8 +117,8 @@ std::optional<Window::Time> Window::deadline() const {
   return moved_ + patience();
 }
 
-// The fastest of late: what took longer waited for others, and says nothing of the path.
-void Window::learn(Span time) { fastest_ = std::min(time, fastest_ + fastest_ / 64 + std::chrono::nanoseconds(1)); }
+// What took longer waited for others or in queues, and says nothing of the path.
+void Window::learn(Span time) { fastest_ = std::min(fastest_, time); }
 
 // Nothing at all landed for so long. A probe in vain costs one packet, so a few times the path is enough.
 Window::Span Window::patience() const {

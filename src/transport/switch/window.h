@@ -72,7 +72,7 @@ class Window {
   std::uint32_t unprobed_ = 0;  // of them, still to be sent
   bool answered_ = false;       // something that was sent again landed, and nothing else
   Time moved_{};                // when something last landed, was probed, or began
-  Span fastest_;                // from sending to the result, of late
+  Span fastest_;                // from sending to the result
 };
 
 }  // namespace peel::detail
