@@ -28,7 +28,7 @@ demo: $(RELEASE)/build.ninja
 test: $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE) -j $(JOBS)
 	@ctest --preset release -j $(JOBS)
-	@scripts/test-python
+	@PEEL_CUDA_BUILT=$(RELEASE)/libpeelreduce_cuda.a scripts/test-python
 
 test-python:
 	@scripts/test-python

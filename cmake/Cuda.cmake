@@ -3,6 +3,19 @@ set(PEEL_WITH_CUDA OFF)
 if(NOT PEEL_CUDA)
   return()
 endif()
+
+# The tests of the Python package come after a build that has compiled all kernels already.
+set(PEEL_CUDA_BUILT "" CACHE FILEPATH "peelreduce_cuda as another build of this tree has made it; empty: build it")
+mark_as_advanced(PEEL_CUDA_BUILT)
+if(PEEL_CUDA_BUILT)
+  find_package(CUDAToolkit REQUIRED)
+  add_library(peelreduce_cuda STATIC IMPORTED GLOBAL)
+  set_target_properties(peelreduce_cuda PROPERTIES IMPORTED_LOCATION "${PEEL_CUDA_BUILT}")
+  target_link_libraries(peelreduce_cuda INTERFACE peelreduce CUDA::cudart)
+  set(PEEL_WITH_CUDA ON)
+  return()
+endif()
+
 include(CudaLanguage)
 file(GLOB peel_cuda_sources CONFIGURE_DEPENDS
   src/codec/cuda/*.cu src/codec/cuda/*.cpp src/allreduce/cuda/*.cu src/allreduce/cuda/*.cpp)
