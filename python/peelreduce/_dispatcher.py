@@ -148,6 +148,7 @@ class Dispatcher:
             if not self._threads:
                 self._start()
             if task.device is not None:
+                self._sides.note(task.device)
                 task.turn, self._last_on_device = self._last_on_device, task.done
             self._queues[next(self._turns) % _LANES].put(task)
 

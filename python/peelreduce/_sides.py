@@ -49,7 +49,7 @@ def _release(address: int) -> None:
 
 
 class Sides:
-    """Of the lanes of one set of workers. The first tensor of a GPU decides for all."""
+    """Of the lanes of one set of workers. The first tensor of a GPU to be submitted decides for all."""
 
     def __init__(self, group: dist.ProcessGroup, timeout: float) -> None:
         self._group = group
@@ -57,15 +57,21 @@ class Sides:
         self._lock = threading.Lock()
         self._device: torch.device | None = None  # of the first tensor
         self._side: Side | None = None
+        self._decided = False
         self._others: set[torch.device] = set()  # of which it was said that they are not that one
+
+    def note(self, device: torch.device) -> None:
+        """In the order of submission, which is that of all workers; lanes come to their tasks in any order."""
+        with self._lock:
+            self._device = self._device or device
 
     def side_of(self, device: torch.device, name: str) -> Side | None:
         """None: by way of host memory. `name` is the same on all workers, and nobody else's."""
         with self._lock:
-            if self._device is None:
-                self._side = self._decide(device, name)
-                self._device = device
             if device == self._device:
+                if not self._decided:
+                    self._side = self._decide(device, name)
+                    self._decided = True
                 return self._side
             if self._side is not None and device not in self._others:
                 self._others.add(device)
