@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from concurrent.futures import Future
 from datetime import timedelta
 
 import torch
@@ -29,7 +30,7 @@ class Side:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         with torch.cuda.device(wire.device), torch.cuda.stream(wire.stream):
-            link = measure_link(wire.group, wire.device)
+            link = measure_link(wire.group, wire.device, wait=wire.await_all)
             device = _gpu.module().make_device(wire.kernels.cuda_stream, wire.size, self._allocate, _release)
         self.world = _core.World(
             wire.rank,
@@ -54,10 +55,11 @@ class Sides:
     def __init__(self, group: dist.ProcessGroup, timeout: float) -> None:
         self._group = group
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of what follows; nobody waits for other workers with it
         self._device: torch.device | None = None  # of the first tensor
-        self._side: Side | None = None
-        self._decided = False
+        self._wire: Wire | None = None  # of that device
+        self._aborted = False
+        self._decision: Future[Side | None] | None = None  # of the first lane to ask
         self._others: set[torch.device] = set()  # of which it was said that they are not that one
 
     def note(self, device: torch.device) -> None:
@@ -67,27 +69,39 @@ class Sides:
 
     def side_of(self, device: torch.device, name: str) -> Side | None:
         """None: by way of host memory. `name` is the same on all workers, and nobody else's."""
-        with self._lock:
-            if device == self._device:
-                if not self._decided:
-                    self._side = self._decide(device, name)
-                    self._decided = True
-                return self._side
-            if self._side is not None and device not in self._others:
-                self._others.add(device)
-                _log.warning(
-                    "Tensors of %s are summed by way of host memory, since those of %s came first; use a process group "
-                    "for each device.",
-                    device,
-                    self._device,
-                )
+        if device != self._device:
+            self._say_why_not(device)
             return None
+        with self._lock:
+            is_first, decision = self._decision is None, self._decision or Future()
+            self._decision = decision
+        if is_first:
+            try:
+                decision.set_result(self._decide(device, name))
+            except BaseException as error:  # noqa: BLE001: whatever it is, both lanes hear of it
+                decision.set_exception(error)
+        return decision.result()  # what the other lane does meanwhile has time-outs
+
+    def _say_why_not(self, device: torch.device) -> None:
+        with self._lock:
+            if self._wire is None or device in self._others:
+                return
+            self._others.add(device)
+        _log.warning(
+            "Tensors of %s are summed by way of host memory, since those of %s came first; use a process group for each "
+            "device.",
+            device,
+            self._device,
+        )
 
     def abort(self) -> None:
         """After an error, which counts more than whatever goes wrong here."""
-        with self._lock, contextlib.suppress(Exception):
-            if self._side is not None:
-                self._side.wire.abort()
+        with self._lock:
+            self._aborted = True
+            wire = self._wire
+        with contextlib.suppress(Exception):
+            if wire is not None:
+                wire.abort()
 
     def _decide(self, device: torch.device, name: str) -> Side | None:
         parent = _get_process_group_store(self._group)
@@ -101,7 +115,12 @@ class Sides:
                     "Tensors of %s are summed by way of host memory. Worker %d says: %s.", device, worker, answer
                 )
                 return None
-        side = Side(make_wire(dist.PrefixStore(f"{name}/nccl", parent), rank, size, device, self._timeout))
+        wire = make_wire(dist.PrefixStore(f"{name}/nccl", parent), rank, size, device, self._timeout)
+        with self._lock:
+            if self._aborted:  # nobody would abort this one
+                raise _core.Error("Another sum failed before this one began; see its error.")
+            self._wire = wire
+        side = Side(wire)
         _log.info("Tensors of %s are summed on the device, over NCCL.", device)
         return side
 

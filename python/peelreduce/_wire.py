@@ -79,6 +79,10 @@ class Wire:
                 leaving = leaving * self.size
             deliver(leaving, coming, self.group)
 
+    def await_all(self) -> None:
+        """What was put on the wire until now."""
+        self.await_event(self.stream.record_event())
+
     def await_event(self, event: torch.cuda.Event) -> None:
         begin = time.monotonic()
         while not event.query():

@@ -1,10 +1,15 @@
 """Who sums tensors of GPUs where: what workers tell each other, without a GPU."""
 
+import threading
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
-from peelreduce import _gpu, _sides
+from peelreduce import _core, _gpu, _sides
 from peelreduce._dispatcher import Dispatcher, Task
+from peelreduce._link import measure_link
+from peelreduce._wire import Wire
 from workers import run_workers
 
 
@@ -45,3 +50,66 @@ def test_the_first_device_to_be_submitted_decides(monkeypatch: pytest.MonkeyPatc
         dispatcher.submit(task)
     assert dispatcher._sides.side_of(SECOND, "name") is None
     assert dispatcher._sides.side_of(FIRST, "name") is side
+
+
+def test_an_error_aborts_the_wire_while_another_lane_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    deciding, aborted = threading.Event(), threading.Event()
+
+    def decide(self: _sides.Sides, device: torch.device, name: str) -> None:
+        self._wire = SimpleNamespace(abort=aborted.set)
+        deciding.set()
+        assert aborted.wait(30)
+        raise _core.Error("aborted")
+
+    monkeypatch.setattr(_sides.Sides, "_decide", decide)
+    sides = _sides.Sides(None, 30)
+    sides.note(FIRST)
+    heard: list[str] = []
+
+    def ask() -> None:
+        try:
+            sides.side_of(FIRST, "name")
+        except _core.Error as error:
+            heard.append(str(error))
+
+    lanes = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
+    for lane in lanes:
+        lane.start()
+    assert deciding.wait(30)
+    sides.abort()
+    for lane in lanes:
+        lane.join(30)
+    assert heard == ["aborted", "aborted"]
+
+
+def test_what_is_on_the_wire_is_awaited_for_so_long() -> None:
+    stuck = SimpleNamespace(query=lambda: False)
+    wire = SimpleNamespace(device=FIRST, _timeout=0.01)
+    with pytest.raises(_core.Error, match="cuda:1 did not end within 0.01 s"):
+        Wire.await_event(wire, stuck)
+
+
+def _count_waits(rank: int, size: int) -> tuple[int, int]:
+    performed, waited = 0, 0
+
+    def counted(perform):
+        def count(*arguments, **options):
+            nonlocal performed
+            performed += 1
+            assert performed == waited + 1  # the one before is complete
+            return perform(*arguments, **options)
+
+        return count
+
+    def wait() -> None:
+        nonlocal waited
+        waited += 1
+
+    dist.all_reduce, dist.all_to_all_single = counted(dist.all_reduce), counted(dist.all_to_all_single)
+    measure_link(dist.group.WORLD, wait=wait)
+    return performed, waited
+
+
+def test_every_collective_that_measures_is_awaited() -> None:
+    for performed, waited in run_workers(2, _count_waits):
+        assert performed == waited > 0
