@@ -64,13 +64,21 @@ class Lane:
 
     def drive(self, begin: Callable[[], _core.Exchange]) -> None:
         """Performs everything that an exchange asks for. Throws if a worker is gone or stands still."""
+        self._drive(begin, lambda exchange: exchange.finished)
+
+    def agree(self, begin: Callable[[], _core.Exchange]) -> None:
+        """Performs the opening of a dense exchange, in host memory, and no more: throws Refused on all workers if they
+        are not about to do the same."""
+        self._drive(begin, lambda exchange: exchange.finished or exchange.moving)
+
+    def _drive(self, begin: Callable[[], _core.Exchange], is_over: Callable[[_core.Exchange], bool]) -> None:
         try:
             exchange = begin()
         except _core.Error as error:  # a world of one has nobody to tell
             raise Refused(str(error)) from error
         under_way: deque[tuple[_core.Collective, Pending]] = deque()
         try:
-            while not exchange.finished:
+            while not is_over(exchange):
                 while (what := exchange.next()) is not None:
                     under_way.append((what, self._begin(what)))
                 if under_way:

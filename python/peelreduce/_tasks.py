@@ -61,11 +61,18 @@ class ArrayState:
             options["chunk_bytes"] = nbytes if whole else _CHUNK_BYTES
             if estimate is not None and not whole:
                 options["estimate_bytes"] = max(1, round(estimate * nbytes))
+        self._options = options
+        self._nbytes = tensor.numel() * tensor.element_size()
         self.core = _core.State(**options)
         self.average = average
         # The last report and the totals with it, as JSON, and where the sum was made; a lane replaces them as a whole.
         self._reports = ("{}", self.core.totals(), "")
         self._last: threading.Event | None = None
+
+    def scattering(self, workers: int) -> _core.State:
+        """By what workers agree that NCCL scatters an array: dense, in chunks of a share, as no sum of the whole is."""
+        options = {"strategy": "dense", "chunk_bytes": max(self._nbytes // workers, 1)}
+        return _core.State(**{**self._options, **options})
 
     def note_report(self, memory: str) -> None:
         """On the lane, where nobody else uses the core."""
@@ -122,7 +129,7 @@ class Reduction(Task):
         if flat.numel() == 0:
             return
         array = (flat.data_ptr(), flat.numel(), TYPES[flat.dtype])
-        on_device = lane.side is not None
+        on_device = flat.is_cuda
         world = lane.world if lane.side is None else lane.side.world
         core = self._state.core
         with self._place.here():
@@ -193,7 +200,7 @@ class ReduceScatter(Reduction):
         self._flat = self._place.fetch(self._tensor.contiguous().view(-1))
 
     def run(self, lane: Lane) -> None:
-        if lane.side is not None and not self._whole.pay():
+        if lane.side is not None and not self._is_summed_whole():
             self._scatter(lane, lane.side)
             return
         self._sum(lane, self._flat, scatter=lane.side is None)
@@ -205,7 +212,19 @@ class ReduceScatter(Reduction):
         with self._place.here():
             self.result.set_result(self._output.copy_(own, non_blocking=True))
 
+    def _is_summed_whole(self) -> bool:
+        """On a device. NCCL does not add 16-bit integers; exchanges do."""
+        return self._flat.dtype == torch.int16 or self._whole.pay()
+
+    def _agree(self, lane: Lane, side: Side) -> None:
+        """That all scatter this array, which NCCL would take on trust."""
+        array = (self._flat.data_ptr(), self._flat.numel(), TYPES[self._flat.dtype])
+        core = self._state.scattering(side.world.size)
+        lane.agree(lambda: _core.Exchange.dense(core, side.world, *array, on_device=self._flat.is_cuda))
+
     def _scatter(self, lane: Lane, side: Side) -> None:
+        if self._flat.numel() != 0:
+            self._agree(lane, side)
         lane.take_turn()
         with self._place.here():
             output = self._place.fetch(self._output)

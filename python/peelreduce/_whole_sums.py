@@ -34,4 +34,4 @@ class WholeSums:
     def learn(self, report: dict[str, Any], elements: int) -> None:
         """From the sum of an array."""
         sparse = report["strategy"] != "dense" and report["union_elements"] <= _SPARSE * elements
-        self._trials = _TRIALS if sparse else self._trials - 1
+        self._trials = _TRIALS if sparse else max(self._trials - 1, 0)

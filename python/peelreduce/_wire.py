@@ -60,7 +60,7 @@ class Wire:
         return WirePending(self, what)
 
     def scatter(self, data: torch.Tensor, output: torch.Tensor, *, average: bool) -> None:
-        """A reduce-scatter, for which there is no exchange here."""
+        """A reduce-scatter, for which there is no exchange here; of arrays on which the workers have agreed."""
         self.stream.wait_stream(self.kernels)
         with torch.cuda.stream(self.stream):
             op = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
