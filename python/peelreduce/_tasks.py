@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -65,8 +66,11 @@ class ArrayState:
         self._nbytes = tensor.numel() * tensor.element_size()
         self.core = _core.State(**options)
         self.average = average
-        # The last report and the totals with it, as JSON, and where the sum was made; a lane replaces them as a whole.
-        self._reports = ("{}", self.core.totals(), "")
+        # Totals of arrays that NCCL scattered: the core knows nothing of them.
+        self._scattered = Counter(steps=0, bytes_sent=0, dense_bytes=0, items=0)
+        # The last report and the totals with it, as JSON, those of scattered arrays, and where the sum was made; a lane
+        # replaces them as a whole.
+        self._reports = ("{}", self.core.totals(), Counter(self._scattered), "")
         self._last: threading.Event | None = None
 
     def scattering(self, workers: int) -> _core.State:
@@ -76,24 +80,38 @@ class ArrayState:
 
     def note_report(self, memory: str) -> None:
         """On the lane, where nobody else uses the core."""
-        self._reports = (self.core.last(), self.core.totals(), memory)
+        self._note(self.core.last(), memory)
 
-    def note_scattered(self, sent: int) -> None:
-        """An array that the core knows nothing of."""
-        report = {**json.loads(self.core.last()), "strategy": "dense", "bytes_sent": sent, "dense_bytes": sent}
-        self._reports = (json.dumps(report), self.core.totals(), "device")
+    def note_scattered(self, workers: int) -> None:
+        """An array that NCCL scattered. Nobody waited for that, so times are not known."""
+        sent = (workers - 1) * (self._nbytes // workers)
+        self._scattered.update(steps=1, bytes_sent=sent, dense_bytes=sent, items=self.elements)
+        report = json.loads(_core.State().last())  # of a dense sum that did nothing
+        report["step"] = json.loads(self.core.last())["step"]
+        report.update(workers=workers, rounds=1, bytes_sent=sent, dense_bytes=sent)
+        report.update(items=self.elements, union_elements=self.elements)
+        self._note(json.dumps(report), "device")
+
+    def _note(self, report: str, memory: str) -> None:
+        self._reports = (report, self.core.totals(), Counter(self._scattered), memory)
 
     def last(self) -> dict[str, Any]:
         """What the last sum did, and whether in "host" or "device" memory; empty before the first."""
-        report, _, memory = self._reports
-        return {**json.loads(report), "memory": memory} if memory else {}
+        text, _, scattered, memory = self._reports
+        if not memory:
+            return {}
+        report = json.loads(text)
+        report["step"] += scattered["steps"]  # the core counts its own
+        return {**report, "memory": memory}
 
     def facts(self) -> dict[str, Any]:
         """What the last sum did, and all of them together. Dense sums do not tell how dense they are."""
-        last, totals = self.last(), json.loads(self._reports[1])
+        last, (_, of_core, scattered, _) = self.last(), self._reports
+        totals = Counter(json.loads(of_core))
+        totals.update(scattered)
         known = bool(last) and last["strategy"] != "dense"
         density = last["union_elements"] / max(self.elements, 1) if known else None
-        return {"elements": self.elements, "density": density, "last": last, "totals": totals}
+        return {"elements": self.elements, "density": density, "last": last, "totals": dict(totals)}
 
     def enter(self, task: Task) -> None:
         """The task uses this after all that have entered before."""
@@ -230,7 +248,7 @@ class ReduceScatter(Reduction):
             output = self._place.fetch(self._output)
             side.wire.scatter(self._flat, output, average=self._state.average)
             self.result.set_result(output)
-        self._state.note_scattered((lane.world.size - 1) * output.numel() * output.element_size())
+        self._state.note_scattered(lane.world.size)
 
 
 # A row of a COO tensor is one item if its length is a power of two, as the codec needs it, and several if not.

@@ -34,10 +34,17 @@ def _lane() -> Lane:
     return lane
 
 
-def _scatter(lane: Lane, share: int, whole: WholeSums, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def _scatter(
+    lane: Lane,
+    share: int,
+    whole: WholeSums,
+    *,
+    dtype: torch.dtype = torch.float32,
+    state: ArrayState | None = None,
+) -> torch.Tensor:
     tensor = torch.arange(lane.world.size * share).to(dtype)
-    state = ArrayState(tensor, average=False, strategy="auto")
-    task = ReduceScatter(tensor, torch.empty(share, dtype=dtype), state, whole)
+    memory = state or ArrayState(tensor, average=False, strategy="auto")
+    task = ReduceScatter(tensor, torch.empty(share, dtype=dtype), memory, whole)
     task._fetch()
     task.run(lane)
     return task.result.value()
@@ -65,7 +72,7 @@ def _scatter_short_integers(rank: int, size: int) -> None:
     lane = _lane()
     whole = WholeSums("auto")
     for _ in range(5):
-        got = _scatter(lane, 10, whole, torch.int16)
+        got = _scatter(lane, 10, whole, dtype=torch.int16)
         assert torch.equal(got, size * torch.arange(size * 10, dtype=torch.int16)[10 * rank :][:10])
     assert lane.side.wire.count == 0  # NCCL would not add them
     assert [whole.pay() for _ in range(33)] == 32 * [False] + [True]  # of other types
@@ -73,3 +80,31 @@ def _scatter_short_integers(rank: int, size: int) -> None:
 
 def test_short_integers_are_summed_as_a_whole() -> None:
     run_workers(2, _scatter_short_integers)
+
+
+def _report(rank: int, size: int) -> None:
+    lane = _lane()
+    state = ArrayState(torch.empty(size * 10), average=False, strategy="auto")
+    assert state.last() == {}
+    _scatter(lane, 10, WholeSums("split"), state=state)  # a sum of the whole
+    of_sum, before = state.last(), state.facts()["totals"]
+    for step in (2, 3):
+        _scatter(lane, 10, WholeSums("dense"), state=state)
+        last = state.last()
+        assert last.keys() == of_sum.keys()
+        assert (last["step"], last["workers"], last["strategy"], last["memory"]) == (step, size, "dense", "device")
+        assert last["bytes_sent"] == last["dense_bytes"] == (size - 1) * 10 * 4
+        assert last["union_elements"] == size * 10
+        assert last["total_s"] == 0
+    totals = state.facts()["totals"]
+    assert totals.keys() == before.keys()
+    assert totals["steps"] == 3
+    assert totals["bytes_sent"] == before["bytes_sent"] + 2 * (size - 1) * 10 * 4
+    assert totals["total_s"] == before["total_s"]
+    _scatter(lane, 10, WholeSums("split"), state=state)
+    assert state.last()["step"] == 4
+    assert state.facts()["totals"]["bytes_sent"] == totals["bytes_sent"] + state.last()["bytes_sent"]
+
+
+def test_a_scatter_has_a_report_of_its_own() -> None:
+    run_workers(2, _report)
