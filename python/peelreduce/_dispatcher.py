@@ -34,10 +34,15 @@ from ._transport import Transport, make_transport, reserve_names
 
 _LANES = 2
 _PATIENCE = 2.0  # seconds, at the end of the process
+_OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
 class Refused(_core.Error):
     """The workers disagree, or one was called wrongly: all of them hear of it before any data moves."""
+
+
+class FailedHere(_core.Error):
+    """This worker alone failed; the others know nothing of it."""
 
 
 class Pending(Protocol):
@@ -79,7 +84,7 @@ class Lane:
         under_way: deque[tuple[_core.Collective, Pending]] = deque()
         try:
             while not is_over(exchange):
-                while (what := exchange.next()) is not None:
+                while (what := _next(exchange)) is not None:
                     under_way.append((what, self._begin(what)))
                 if under_way:
                     what, pending = under_way[0]
@@ -87,7 +92,7 @@ class Lane:
                     under_way.popleft()
                     exchange.complete(what)
         except _core.Error as error:
-            if under_way or exchange.moving:
+            if under_way or exchange.moving or isinstance(error, FailedHere):
                 raise
             raise Refused(str(error)) from error
         finally:
@@ -240,15 +245,34 @@ class Dispatcher:
         try:
             task.prepare(lane.side)
         except BaseException as local:  # noqa: BLE001: as above
-            error = _core.Error(f"This worker failed before it could sum, so the others will wait in vain: {local}")
-            error.__cause__ = local
-            return error
+            return _failed_here(local)
         return None
+
+
+def _next(exchange: _core.Exchange) -> _core.Collective | None:
+    """What it encodes takes memory of this worker, which may not be there."""
+    try:
+        return exchange.next()
+    except _core.Error:
+        raise
+    except Exception as local:
+        raise _failed_here(local) from local
+
+
+def _failed_here(local: BaseException) -> FailedHere:
+    what = "failed"
+    if isinstance(local, _OUT_OF_MEMORY):
+        what = f"has no {'host' if isinstance(local, MemoryError) else 'device'} memory left"
+    explained = FailedHere(f"This worker {what}, so the others will wait in vain: {local}")
+    explained.__cause__ = local
+    return explained
 
 
 def _failed_collective(error: BaseException) -> BaseException:
     if isinstance(error, _core.Error):
         return error
+    if isinstance(error, _OUT_OF_MEMORY):
+        return _failed_here(error)
     if isinstance(error, ValueError) and error.__context__ is not None:
         error = error.__context__  # torch wanted to log it, and does not know groups of ours
     explained = _core.Error(
