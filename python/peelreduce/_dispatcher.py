@@ -15,6 +15,7 @@ there, in the order in which arrays were submitted, while they open and encode a
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import os
 import queue
@@ -55,8 +56,9 @@ class Pending(Protocol):
 class Lane:
     """What a task drives its exchange with."""
 
-    def __init__(self, transport: Transport, link: LinkFacts) -> None:
+    def __init__(self, transport: Transport, link: LinkFacts, note_error: Callable[[BaseException], object]) -> None:
         self.transport = transport
+        self._note_error = note_error  # has collectives of all lanes end
         self.side: Side | None = None  # where the task at hand is summed: on a GPU, or in host memory
         self.turn: threading.Event | None = None  # of the task at hand, on that GPU
         self.world = _core.World(
@@ -91,14 +93,22 @@ class Lane:
                     pending.wait()
                     under_way.popleft()
                     exchange.complete(what)
-        except _core.Error as error:
-            if under_way or exchange.moving or isinstance(error, FailedHere):
-                raise
-            raise Refused(str(error)) from error
+        except BaseException as error:
+            if isinstance(error, _core.Error) and not (under_way or exchange.moving or isinstance(error, FailedHere)):
+                raise Refused(str(error)) from error
+            self._leave_wire(error)
+            raise
         finally:
             for _, pending in under_way:
                 pending.drop()
             exchange.close()  # or the state would be in use for as long as somebody keeps the traceback
+
+    def _leave_wire(self, error: BaseException) -> None:
+        """Before memory goes back to which the wire of a GPU may write."""
+        self._note_error(error)
+        if self.side is not None:
+            with contextlib.suppress(Exception):  # the error counts more
+                self.side.wire.join()
 
     def _begin(self, what: _core.Collective) -> Pending:
         if what.memory == "host":
@@ -201,7 +211,7 @@ class Dispatcher:
         try:
             transports = [make_transport(self._group, name, self._timeout) for name in self._names]
             link = measure_link(transports[0].group)
-            self._lanes = [Lane(transport, link) for transport in transports]
+            self._lanes = [Lane(transport, link, self._note_error) for transport in transports]
         except BaseException as error:  # noqa: BLE001: whatever it is, tasks hear of it
             self._error = _failed_collective(error)
         self._made.set()
@@ -228,11 +238,16 @@ class Dispatcher:
                 task.fail(refused)
                 return
             except BaseException as failed:  # noqa: BLE001: the thread must live on to fail what comes later
-                error = _failed_collective(failed)
+                error = failed
+        task.fail(self._note_error(error))
+
+    def _note_error(self, error: BaseException) -> BaseException:
+        """The first one is that of all later tasks, and ends what is under way on a device. Returns it explained."""
+        explained = _failed_collective(error)
         if self._error is None:
-            self._error = error
+            self._error = explained
             self._sides.abort()
-        task.fail(error)
+        return explained
 
     def _prepare(self, task: Task, number: int) -> BaseException | None:
         """What went wrong, if anything."""

@@ -30,7 +30,7 @@ class Place:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.device = tensor.device
         self._ready: torch.cuda.Event | None = None
-        self._stream: torch.cuda.Stream | None = None
+        self._streams: tuple[torch.cuda.Stream, ...] = ()  # if it is summed on its device: of kernels, and the wire's
         if tensor.is_cuda:
             self._ready = torch.cuda.Event(blocking=True)
             self._ready.record(torch.cuda.current_stream(self.device))
@@ -44,24 +44,25 @@ class Place:
         if self._ready is None:
             yield
             return
-        stream = self._stream if self._stream is not None else _own_stream(self.device)
+        stream = self._streams[0] if self._streams else _own_stream(self.device)
         stream.wait_event(self._ready)
         with torch.cuda.stream(stream):
             yield
 
-    def stay(self, stream: torch.cuda.Stream) -> None:
-        """The tensor is summed on its device, in this stream. Waits until it is ready: other arrays are summed in that
-        stream, too, and must not stand behind one that the backward pass has yet to compute."""
+    def stay(self, kernels: torch.cuda.Stream, wire: torch.cuda.Stream) -> None:
+        """The tensor is summed on its device, in these streams. Waits until it is ready: other arrays are summed there,
+        too, and must not stand behind one that the backward pass has yet to compute."""
         assert self._ready is not None
-        self._stream = stream
+        self._streams = (kernels, wire)
         self._ready.synchronize()
 
     def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor where it is summed: itself, or a copy in host memory that is complete."""
         if self._ready is None:
             return tensor
-        if self._stream is not None:
-            tensor.record_stream(self._stream)
+        if self._streams:
+            for stream in self._streams:
+                tensor.record_stream(stream)
             return tensor
         if tensor.is_sparse:
             return tensor.cpu()

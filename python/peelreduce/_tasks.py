@@ -132,7 +132,7 @@ class Reduction(Task):
 
     def prepare(self, side: Side | None) -> None:
         if side is not None:
-            self._place.stay(side.wire.kernels)
+            self._place.stay(side.wire.kernels, side.wire.stream)
         with self._place.here():
             self._fetch()
 

@@ -36,7 +36,7 @@ class WirePending:
         self._wire.kernels.wait_event(self._done)
 
     def drop(self) -> None:
-        """Nothing to wait for: memory goes back in the order of the streams."""
+        """Nothing to wait for: memory goes back in the order of the kernels' stream, which has waited (Wire.join)."""
 
 
 class Wire:
@@ -65,6 +65,10 @@ class Wire:
         with torch.cuda.stream(self.stream):
             op = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
             dist.reduce_scatter_tensor(output, data, op=op, group=self.group)
+        self.join()
+
+    def join(self) -> None:
+        """What the kernels' stream does from now on comes after all that is on the wire."""
         self.kernels.wait_stream(self.stream)
 
     def _move(self, what: _core.Collective) -> None:

@@ -1,12 +1,14 @@
 """What a lane does when something goes wrong, with an exchange that does nothing else."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 import torch
 from peelreduce import _core
-from peelreduce._dispatcher import FailedHere, Lane, Refused, _failed_collective
+from peelreduce._dispatcher import Dispatcher, FailedHere, Lane, Refused, _failed_collective
 from peelreduce._link import LinkFacts
+from peelreduce._place import Place
 
 
 class Exchange:
@@ -28,8 +30,27 @@ class Exchange:
         self.is_closed = True
 
 
-def _lane() -> Lane:
-    return Lane(SimpleNamespace(rank=0, size=2), LinkFacts(1e-5, 1e9, 1e9))
+class Wire:
+    """Writes down what is done to it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.done: list[str] = []
+        self._exchange = exchange
+
+    def note(self, what: str) -> None:
+        assert not self._exchange.is_closed
+        self.done.append(what)
+
+    def start(self, what: object) -> object:
+        self.note("start")
+        return SimpleNamespace(drop=lambda: self.note("drop"))
+
+    def join(self) -> None:
+        self.note("join")
+
+
+def _lane(note_error: Callable[[BaseException], object] = lambda error: error) -> Lane:
+    return Lane(SimpleNamespace(rank=0, size=2), LinkFacts(1e-5, 1e9, 1e9), note_error)
 
 
 @pytest.mark.parametrize(
@@ -57,3 +78,47 @@ def test_memory_that_a_collective_lacks_is_this_workers_own() -> None:
 def test_an_exchange_that_never_moved_is_refused() -> None:
     with pytest.raises(Refused, match="Workers differ"):
         _lane().drive(lambda: Exchange([], _core.Error("Workers differ in elements.")))
+
+
+def test_the_wire_has_ended_before_memory_goes_back() -> None:
+    lost = _core.Error("A worker is gone.")
+    exchange = Exchange([SimpleNamespace(memory="device")], lost)
+    wire = Wire(exchange)
+    lane = _lane(lambda error: wire.note("abort") if error is lost else None)
+    lane.side = SimpleNamespace(wire=wire)
+    with pytest.raises(_core.Error, match="A worker is gone") as caught:
+        lane.drive(lambda: exchange)
+    assert caught.value is lost
+    assert wire.done == ["start", "abort", "join", "drop"]
+    assert exchange.is_closed
+
+
+def test_a_refusal_leaves_the_wire_alone() -> None:
+    exchange = Exchange([], _core.Error("Workers differ in elements."))
+    wire = Wire(exchange)
+    lane = _lane(lambda error: wire.note("abort"))
+    lane.side = SimpleNamespace(wire=wire)
+    with pytest.raises(Refused):
+        lane.drive(lambda: exchange)
+    assert wire.done == []
+
+
+def test_the_first_error_is_that_of_all_later_tasks() -> None:
+    dispatcher = Dispatcher(None, 30)
+    aborts: list[str] = []
+    dispatcher._sides = SimpleNamespace(abort=lambda: aborts.append("abort"))
+    first = _core.Error("A worker is gone.")
+    assert dispatcher._note_error(first) is first
+    assert "A collective failed: aborted" in str(dispatcher._note_error(RuntimeError("aborted")))
+    assert dispatcher._error is first
+    assert aborts == ["abort"]
+
+
+def test_a_tensor_is_kept_for_kernels_and_wire() -> None:
+    place = Place(torch.ones(1))
+    place._ready = SimpleNamespace(synchronize=lambda: None)
+    place.stay("kernels", "wire")
+    recorded: list[str] = []
+    tensor = SimpleNamespace(record_stream=recorded.append)
+    assert place.fetch(tensor) is tensor
+    assert recorded == ["kernels", "wire"]

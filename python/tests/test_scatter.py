@@ -29,7 +29,7 @@ class Scatters:
 def _lane() -> Lane:
     group = dist.group.WORLD
     (name,) = reserve_names(group, 1)
-    lane = Lane(make_transport(group, name, 30), LinkFacts(1e-5, 1e9, 1e9))
+    lane = Lane(make_transport(group, name, 30), LinkFacts(1e-5, 1e9, 1e9), lambda error: error)
     lane.side = SimpleNamespace(world=lane.world, wire=Scatters())
     return lane
 
