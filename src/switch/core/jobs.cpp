@@ -138,19 +138,19 @@ bool JobTable::has_departed(const Request& request) const {
 }
 
 void JobTable::end_superseded(std::uint64_t name) {
-  for (std::uint16_t number = 0; number < jobs_.size(); ++number) {
+  for (std::size_t number = 0; number < jobs_.size(); ++number) {
     if (jobs_[number] && jobs_[number]->name == name && jobs_[number]->superseded) end(number);
   }
 }
 
 void JobTable::expire(Time now) {
-  for (std::uint16_t number = 0; number < jobs_.size(); ++number) {
+  for (std::size_t number = 0; number < jobs_.size(); ++number) {
     const Job* job = jobs_[number].get();
     if (job != nullptr && now - last_heard(*job) > limits_.expiry) end(number);
   }
 }
 
-void JobTable::end(std::uint16_t number) {
+void JobTable::end(std::size_t number) {
   listener_.ended(*jobs_[number]);
   jobs_[number].reset();
 }

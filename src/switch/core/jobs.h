@@ -111,7 +111,7 @@ class JobTable {
   [[nodiscard]] bool has_departed(const Request& request) const;
   void supersede(Job& job, const Request& request);
   void end_superseded(std::uint64_t name);
-  void end(std::uint16_t number);
+  void end(std::size_t number);
 
   Limits limits_;
   std::function<std::uint64_t()> draw_;
