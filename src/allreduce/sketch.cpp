@@ -10,6 +10,7 @@
 
 #include "allreduce/calibration.h"
 #include "allreduce/course.h"
+#include "allreduce/sketch_rules.h"
 #include "allreduce/tagged_index.h"
 #include "codec/values.h"
 #include "peel/items.h"
@@ -23,7 +24,7 @@ class SketchCourse : public Course {
   void step(Chunk& chunk, Asks& asks) override {
     switch (stage_) {
       case Stage::begin:
-        return knows(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
+        return knows_sketch(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
       case Stage::calibrating:
         return calibrate(chunk, asks);
       case Stage::sent:
@@ -38,10 +39,6 @@ class SketchCourse : public Course {
  private:
   enum class Stage : std::uint8_t { begin, calibrating, sent, repairing, replaced };
 
-  static bool knows(const Chunk& chunk) {
-    return chunk.memory.steps != 0 && (chunk.memory.has_magnitude != 0 || is_integer(chunk.view.type()));
-  }
-
   void ask_vitals(Chunk& chunk, Asks& asks) {
     index_.ask_vitals(chunk, asks);
     stage_ = Stage::calibrating;
@@ -50,11 +47,7 @@ class SketchCourse : public Course {
   void calibrate(Chunk& chunk, Asks& asks) {
     const Vitals seen = index_.take(chunk);
     if (!seen.finite) return replace(chunk, asks);
-    learn_magnitude(chunk, seen);
-    if (chunk.memory.steps == 0) {
-      chunk.memory.items = std::min<std::uint64_t>(seen.items * chunk.world.size, chunk.choice.plan.items());
-    }
-    plan_again(chunk);
+    calibrate_sketch(chunk, seen);
     encode_message(chunk, asks);
   }
 
@@ -80,7 +73,7 @@ class SketchCourse : public Course {
     if (!seen_.finite) return replace(chunk, asks);
     if (outdated_scale(chunk, seen_, (slot.message.flags() & kFlagOverflow) != 0)) {
       if (++attempts_ > 2) return replace(chunk, asks);  // doubles that no scale reaches
-      plan_again(chunk);
+      plan_sketch_again(chunk);
       return encode_message(chunk, asks);
     }
     decode_message(chunk, asks);
@@ -92,18 +85,9 @@ class SketchCourse : public Course {
     const bool estimate = chunk.shape.estimate_bytes != 0;
     Recovery recovery = chunk.view.decode(
         plan, chunk.slot.message, {.estimate = estimate, .list_lost = !estimate, .execution = chunk.execution()});
-    Report& report = chunk.report;
-    // Sums of float cells lose bits to whatever shares a cell, and nobody can say how many.
-    const bool bounded = plan.cells() != CellType::float32 && (!estimate || recovery.lost == 0);
-    report_exactness(report, bounded ? Exactness::fixed_point : Exactness::estimated);
-    report_scale(report, plan);
-    report.peel_rounds = std::max(report.peel_rounds, recovery.rounds);
-    report.items += recovery.items;
-    report.union_elements += recovery.items * plan.grain();
+    report_sketch(chunk, recovery.items, recovery.lost, recovery.rounds);
     items_ = recovery.items;
-    if (estimate) {
-      report.lost += recovery.lost;
-    } else if (recovery.lost != 0) {
+    if (!estimate && recovery.lost != 0) {
       lost_ = std::move(recovery.lost_items);
       return ask_repair(chunk, asks);
     }
@@ -130,8 +114,7 @@ class SketchCourse : public Course {
       }
     });
     ask_sum(chunk.slot.collectives[0], plan.payload_type(), cells, asks);
-    chunk.report.repaired += lost_.size();
-    chunk.log(std::to_string(lost_.size()) + " items did not peel and are exchanged again.");
+    report_repair(chunk, lost_.size());
     stage_ = Stage::repairing;
   }
 
@@ -156,11 +139,7 @@ class SketchCourse : public Course {
   // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
   void replace(Chunk& chunk, Asks& asks) {
     if (!chunk.world.sums_floats) refuse_not_finite(chunk);
-    ++chunk.report.not_finite;
-    chunk.log("A worker has NaN or infinity; the chunk is exchanged as packed.");
-    StateOptions plain = chunk.options;
-    plain.index = Index::bitmap;  // its size depends on nothing that was not agreed
-    chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.memory)};
+    replace_by_packed(chunk);
     packed_ = make_packed();
     stage_ = Stage::replaced;
     packed_->step(chunk, asks);
@@ -169,10 +148,6 @@ class SketchCourse : public Course {
   void learn(Chunk& chunk) {
     chunk.memory.learn(items_, std::min(seen_.items, items_));
     learn_grain(chunk);
-  }
-
-  static void plan_again(Chunk& chunk) {
-    chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
   }
 
   Stage stage_ = Stage::begin;

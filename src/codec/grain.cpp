@@ -151,8 +151,7 @@ GrainChoice detail::choose_grain(std::span<const std::uint64_t> counts, std::uin
     PlanOptions candidate = options;
     candidate.grain = grain;
     candidate.phase = phase;
-    candidate.expected_items =
-        static_cast<std::uint64_t>(static_cast<Wide>(of_phase[phase]) * windows / std::max<std::uint64_t>(taken, 1));
+    candidate.expected_items = scaled_up(of_phase[phase], taken, windows);
     const Plan plan = Plan::make(candidate);
     if (plan.message_bytes() <= best.message_bytes) {  // of equal sizes the larger grain: less work
       best.message_bytes = plan.message_bytes();

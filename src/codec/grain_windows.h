@@ -5,6 +5,7 @@
 #include <span>
 
 #include "peel/grain.h"
+#include "plan/integer_math.h"
 #include "plan/mapping.h"
 
 namespace peel::detail {
@@ -26,6 +27,11 @@ PEEL_MAPPING std::uint64_t window_start(std::uint64_t i, std::uint64_t windows, 
   const std::uint64_t from = windows * i / taken;
   const std::uint64_t to = windows * (i + 1) / taken;
   return (from + high_product(mix64(i + 1), to - from)) * kGrainWindow;
+}
+
+// What was counted in `taken` of `windows` windows, for all of them.
+inline std::uint64_t scaled_up(std::uint64_t count, std::uint64_t taken, std::uint64_t windows) {
+  return static_cast<std::uint64_t>(static_cast<Wide>(count) * windows / (taken == 0 ? 1 : taken));
 }
 
 // The smallest message, from what was counted in `taken` of `windows` windows.

@@ -44,8 +44,8 @@ class GpuDense final : public GpuCourse {
   // The counts of all grains, of which one is wanted: as exact as it has to be for a choice.
   [[nodiscard]] std::uint64_t counted_items(const Chunk& chunk) const {
     const std::uint64_t windows = peel::detail::windows_of(chunk.view.elements());
-    const std::uint64_t taken = peel::detail::windows_taken(windows);
-    return here().grains[chunk.memory.grain - 1 + chunk.memory.phase] * windows / taken;
+    return peel::detail::scaled_up(here().grains[chunk.memory.grain - 1 + chunk.memory.phase],
+                                   peel::detail::windows_taken(windows), windows);
   }
 
   int stage_ = 0;

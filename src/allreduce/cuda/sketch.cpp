@@ -6,6 +6,7 @@
 #include "allreduce/cuda/gpu_index.h"
 #include "allreduce/cuda/multiply.h"
 #include "allreduce/cuda/repair.h"
+#include "allreduce/sketch_rules.h"
 #include "codec/cuda/interpretation.h"
 
 namespace peel::cuda::detail {
@@ -23,7 +24,7 @@ class GpuSketch final : public GpuCourse {
     switch (stage_) {
       case Stage::begin:
         average(chunk);
-        return knows(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
+        return knows_sketch(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
       case Stage::calibrating:
         return calibrate(chunk, asks);
       case Stage::sent:
@@ -41,10 +42,6 @@ class GpuSketch final : public GpuCourse {
 
  private:
   enum class Stage : std::uint8_t { begin, calibrating, sent, peeling, repairing, repaired, replaced };
-
-  static bool knows(const Chunk& chunk) {
-    return chunk.memory.steps != 0 && (chunk.memory.has_magnitude != 0 || is_integer(chunk.view.type()));
-  }
 
   // In place: everything that follows reads x, several times if it has to.
   void average(Chunk& chunk) {
@@ -69,11 +66,7 @@ class GpuSketch final : public GpuCourse {
   void calibrate(Chunk& chunk, Asks& asks) {
     const Vitals seen = index_.take(chunk.view.type(), here());
     if (!seen.finite) return replace(chunk, asks);
-    learn_magnitude(chunk, seen);
-    if (chunk.memory.steps == 0) {
-      chunk.memory.items = std::min<std::uint64_t>(seen.items * chunk.world.size, chunk.choice.plan.items());
-    }
-    plan_again(chunk);
+    calibrate_sketch(chunk, seen);
     encode_message(chunk, asks);
   }
 
@@ -99,7 +92,7 @@ class GpuSketch final : public GpuCourse {
     if (!seen_.finite) return replace(chunk, asks);
     if (outdated_scale(chunk, seen_, index_.overflowed(here()))) {
       if (++attempts_ > 2) return replace(chunk, asks);  // doubles that no scale reaches
-      plan_again(chunk);
+      plan_sketch_again(chunk);
       return encode_message(chunk, asks);
     }
     lost_room_ = kLostAtFirst;
@@ -136,20 +129,9 @@ class GpuSketch final : public GpuCourse {
       lost_room_ = status.lost;
       return decode_sums(chunk, asks);
     }
-    Report& report = chunk.report;
-    // Sums of float cells lose bits to whatever shares a cell, and nobody can say how many.
-    const bool bounded = plan.cells() != CellType::float32 && (!estimate || status.lost == 0);
-    report_exactness(report, bounded ? Exactness::fixed_point : Exactness::estimated);
-    report_scale(report, plan);
-    report.peel_rounds = std::max(report.peel_rounds, status.rounds);
-    report.items += status.items;
-    report.union_elements += status.items * plan.grain();
+    report_sketch(chunk, status.items, status.lost, status.rounds);
     items_ = status.items;
-    if (estimate) {
-      report.lost += status.lost;
-    } else if (status.lost != 0) {
-      return ask_repair(chunk, asks, status.lost);
-    }
+    if (!estimate && status.lost != 0) return ask_repair(chunk, asks, status.lost);
     learn(chunk, asks);
   }
 
@@ -170,8 +152,7 @@ class GpuSketch final : public GpuCourse {
     Collective& sum = ask(chunk, Collective::Kind::sum, asks);
     sum.type = plan.payload_type();
     sum.data = {cells, bytes};
-    chunk.report.repaired += lost;
-    chunk.log(std::to_string(lost) + " items did not peel and are exchanged again.");
+    report_repair(chunk, lost);
     stage_ = Stage::repairing;
   }
 
@@ -186,11 +167,7 @@ class GpuSketch final : public GpuCourse {
 
   // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
   void replace(Chunk& chunk, Asks& asks) {
-    ++chunk.report.not_finite;
-    chunk.log("A worker has NaN or infinity; the chunk is exchanged as packed.");
-    StateOptions plain = chunk.options;
-    plain.index = Index::bitmap;  // its size depends on nothing that was not agreed
-    chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.memory)};
+    replace_by_packed(chunk);
     chunk.view = peel::detail::ChunkView(chunk.view.dense(), 1);  // it is averaged already
     packed_ = make_gpu_packed(gpu_);
     stage_ = Stage::replaced;
@@ -200,10 +177,6 @@ class GpuSketch final : public GpuCourse {
   void learn(Chunk& chunk, Asks& asks) {
     chunk.memory.learn(items_, std::min(seen_.items, items_));
     look_for_grain(chunk, asks);
-  }
-
-  static void plan_again(Chunk& chunk) {
-    chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
   }
 
   Gpu& gpu_;

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <vector>
 
-#include "allreduce/cuda/gpu_course.h"
-#include "allreduce/cuda/messages.h"
+#include "allreduce/cuda/message_course.h"
 #include "codec/cuda/interpretation.h"
 
 namespace peel::cuda::detail {
 
 namespace {
 
-class GpuSplit final : public GpuCourse {
+class GpuSplit final : public MessageCourse {
  public:
-  using GpuCourse::GpuCourse;
+  using MessageCourse::MessageCourse;
 
  protected:
   void advance(Chunk& chunk, Asks& asks) override {
@@ -58,36 +57,31 @@ class GpuSplit final : public GpuCourse {
       inbox_.emplace(slot_of(chunk));
     }
     outbox_->encode(chunk.view.dense(), chunk.view.factor(), shares_, there().sent + chunk.world.rank * workers);
-    ask_lengths(chunk, asks, there().sent, &Numbers::sent, workers);
+    ask_lengths(chunk, asks, &Numbers::sent, workers);
     stage_ = Stage::lengths;
   }
 
-  // Everybody gets everybody's statuses, `each` of them, since all must know whether somebody had too little room.
-  void ask_lengths(Chunk& chunk, Asks& asks, Status* statuses, Status* Numbers::*what, unsigned each) {
-    Collective& lengths = ask(chunk, Collective::Kind::all_gather, asks);
-    const auto of = [&](unsigned w) {
-      return std::span(reinterpret_cast<std::byte*>(statuses + w * each), each * sizeof(Status));
-    };
-    lengths.send.assign(1, of(chunk.world.rank));
-    for (unsigned w = 0; w < chunk.world.size; ++w) lengths.into.push_back(of(w));
-    fetch(lengths, what, std::uint64_t{chunk.world.size} * each);
-  }
-
-  static bool lack_room(const Status* statuses, std::size_t count) {
-    return std::any_of(statuses, statuses + count, [](const Status& one) { return (one.flags & kNoRoom) != 0; });
+  // Of the items that worker w sends this one.
+  [[nodiscard]] std::vector<const Status*> coming_items(const Chunk& chunk) const {
+    std::vector<const Status*> statuses;
+    for (unsigned w = 0; w < chunk.world.size; ++w) {
+      statuses.push_back(here().sent + w * chunk.world.size + chunk.world.rank);
+    }
+    return statuses;
   }
 
   void send_items(Chunk& chunk, Asks& asks) {
     const unsigned workers = chunk.world.size;
     const unsigned rank = chunk.world.rank;
     const Status* sent = here().sent;
-    if (lack_room(sent, std::size_t{workers} * workers)) {
+    if (lack_room({sent, std::size_t{workers} * workers})) {
       if (widen(shares_, sent + rank * workers)) return encode_items(chunk, asks);
-      return ask_lengths(chunk, asks, there().sent, &Numbers::sent, workers);
+      ask_lengths(chunk, asks, &Numbers::sent, workers);
+      return;
     }
-    for (unsigned w = 0; w < workers; ++w) check_sent(shares_[rank].plan, sent[w * workers + rank]);
-    std::vector<const Status*> coming;
-    for (unsigned w = 0; w < workers; ++w) coming.push_back(w == rank ? &nothing_ : sent + w * workers + rank);
+    std::vector<const Status*> coming = coming_items(chunk);
+    for (const Status* one : coming) check_sent(shares_[rank].plan, *one);
+    coming[rank] = &nothing_;
     const std::vector<const Plan*> plans(workers, &shares_[rank].plan);
     inbox_->make_room(plans, coming);
     Collective& items = ask(chunk, Collective::Kind::all_to_all, asks);
@@ -110,24 +104,10 @@ class GpuSplit final : public GpuCourse {
     const auto timed = measured(chunk, &Report::decode_s, "peel add split");
     const unsigned workers = chunk.world.size;
     const unsigned rank = chunk.world.rank;
-    const Plan& plan = shares_[rank].plan;
-    std::uint64_t most = 0;
-    for (unsigned w = 0; w < workers; ++w) most = std::max(most, here().sent[w * workers + rank].items);
-    Reader reader(slot_of(chunk), stream());
-    const Plan* const plans[] = {&plan};
-    reader.make_room(plans, most, workers);
     require(cudaMemsetAsync(there().sums, 0, 2 * workers * sizeof(Status), stream()), "cudaMemsetAsync");
-    if (plan.elements() != 0) {
-      for (unsigned w = 0; w < workers; ++w) {
-        const Lying message = w == rank ? outbox_->message(w, here().sent[w * workers + w]) : inbox_->message(w);
-        here().sources[w] = reader.read(plan, message, w, there().opened + w);
-      }
-      require(cudaMemcpyAsync(there().sources, here().sources, workers * sizeof(AddedItems), cudaMemcpyHostToDevice,
-                              stream()),
-              "cudaMemcpyAsync");
-      require(add_sources(plan.geometry(), there().sources, workers, chunk.view.dense().data, shares_[rank].where,
-                          there().sums + 2 * rank, stream()),
-              "Adding items");
+    if (shares_[rank].plan.elements() != 0) {
+      const Lying own = outbox_->message(rank, here().sent[rank * workers + rank]);
+      add_messages(chunk, shares_[rank], coming_items(chunk), own, there().sums + 2 * rank);
     }
     encode_sums(chunk, asks);
   }
@@ -139,8 +119,7 @@ class GpuSplit final : public GpuCourse {
   }
 
   void ask_sum_lengths(Chunk& chunk, Asks& asks) {
-    ask_lengths(chunk, asks, there().sums, &Numbers::sums, 2);
-    fetch(*asks.back(), &Numbers::opened, chunk.world.size);
+    fetch(ask_lengths(chunk, asks, &Numbers::sums, 2), &Numbers::opened, chunk.world.size);
     stage_ = Stage::sum_lengths;
   }
 
@@ -151,25 +130,18 @@ class GpuSplit final : public GpuCourse {
     for (unsigned w = 0; w < workers && shares_[rank].plan.elements() != 0; ++w) {
       check_arrived(here().sent[w * workers + rank], here().opened[w]);
     }
-    if (lack_room(sums, std::size_t{2} * workers)) {
+    if (lack_room({sums, std::size_t{2} * workers})) {
       if (widen(std::span(sums_).subspan(rank, 1), sums + 2 * rank + 1)) return encode_sums(chunk, asks);
       return ask_sum_lengths(chunk, asks);
     }
-    for (unsigned w = 0; w < workers; ++w) check_sent(sums_[w].plan, sums[2 * w + 1]);
-    std::vector<const Status*> coming;
+    std::vector<const Status*> sent;
     std::vector<const Plan*> plans;
     for (unsigned w = 0; w < workers; ++w) {
-      coming.push_back(w == rank ? &nothing_ : sums + 2 * w + 1);
+      check_sent(sums_[w].plan, sums[2 * w + 1]);
+      sent.push_back(sums + 2 * w + 1);
       plans.push_back(&sums_[w].plan);
     }
-    inbox_->make_room(plans, coming);
-    const Lying own = outbox_->message(0, sums[2 * rank + 1]);
-    Collective& all = ask(chunk, Collective::Kind::all_gather, asks);
-    all.send = {own.index, own.values};
-    for (unsigned w = 0; w < workers; ++w) {
-      all.into.push_back(inbox_->message(w).index);
-      all.into.push_back(inbox_->message(w).values);
-    }
+    gather_messages(chunk, asks, plans, sent, outbox_->message(0, sums[2 * rank + 1]));
     stage_ = Stage::sums;
   }
 
@@ -209,19 +181,12 @@ class GpuSplit final : public GpuCourse {
       items += here().sums[2 * w].items;
       for (unsigned v = 0; v < workers; ++v) added += here().sent[w * workers + v].items;
     }
-    report_exactness(chunk.report, Exactness::rounded_once);
-    chunk.report.items += items;
-    chunk.report.union_elements += items * chunk.choice.plan.grain();
-    chunk.memory.learn(items, (added + workers - 1) / workers);
-    look_for_grain(chunk, asks);
+    finish_sums(chunk, asks, items, added);
   }
 
   Stage stage_ = Stage::begin;
   std::vector<Outbox::Share> shares_;  // what everybody owns, with the items of one worker
   std::vector<Outbox::Share> sums_;    // the same with their sums
-  std::optional<Outbox> outbox_;
-  std::optional<Inbox> inbox_;
-  Status nothing_;
 };
 
 }  // namespace
