@@ -11,12 +11,12 @@ namespace peel {
 namespace detail {
 
 World world_of(Communicator& communicator, const StateOptions& options, ElementType type, Memory memory) {
-  World world{.rank = communicator.rank(), .size = communicator.size()};
+  World world{.rank = communicator.rank(), .size = communicator.size(), .device = communicator.device()};
   if (options.link) {
     world.link = *options.link;
   } else if (world.size > 1) {
     // In all memory that it reaches, whatever x is in: workers may differ in that, which only the opening will tell.
-    const bool reaches_device = communicator.device() != nullptr;
+    const bool reaches_device = world.device != nullptr;
     if (!communicator.link(Memory::host)) measure_link(communicator, options.timeout, Memory::host);
     if (reaches_device && !communicator.link(Memory::device)) {
       measure_link(communicator, options.timeout, Memory::device);
@@ -25,7 +25,6 @@ World world_of(Communicator& communicator, const StateOptions& options, ElementT
   }
   world.moves_buffers = communicator.offers(Collective::Kind::all_to_all, type) &&
                         communicator.offers(Collective::Kind::all_gather, type);
-  world.device = communicator.device();
   world.sums_floats = communicator.offers(Collective::Kind::sum, ElementType::float32);
   return world;
 }
