@@ -115,16 +115,20 @@ __device__ inline void add_to_cell(std::uint64_t* to, std::uint64_t cell, const 
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(cell));
 }
 
-// The cell, or its negative where bit `bit` of `signs` is set.
-__device__ inline std::uint32_t with_sign(std::uint32_t cell, std::uint32_t signs, unsigned bit, const Conversion& how) {
-  const std::uint32_t negative = signs >> bit & 1;
-  if (how.cells == CellType::float32) return cell ^ negative << 31;
-  const std::uint32_t mask = 0u - negative;
+// A fixed-point cell, or its negative where bit `bit` of `signs` is set.
+template <typename Cell>
+__device__ Cell signed_cell(Cell cell, std::uint32_t signs, unsigned bit) {
+  const Cell mask = Cell{0} - (signs >> bit & 1);
   return (cell ^ mask) - mask;
 }
+
+// The same of any cell.
+__device__ inline std::uint32_t with_sign(std::uint32_t cell, std::uint32_t signs, unsigned bit, const Conversion& how) {
+  if (how.cells == CellType::float32) return cell ^ (signs >> bit & 1) << 31;
+  return signed_cell(cell, signs, bit);
+}
 __device__ inline std::uint64_t with_sign(std::uint64_t cell, std::uint32_t signs, unsigned bit, const Conversion&) {
-  const std::uint64_t mask = std::uint64_t{0} - (signs >> bit & 1);
-  return (cell ^ mask) - mask;
+  return signed_cell(cell, signs, bit);
 }
 
 }  // namespace peel::cuda::detail

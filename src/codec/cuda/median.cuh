@@ -8,16 +8,20 @@
 
 namespace peel::cuda::detail {
 
+template <typename Number>
+__device__ Number middle(Number a, Number b, Number c) {
+  return max(min(a, b), min(max(a, b), c));
+}
+
 template <typename Cell>
 __device__ Cell median(Cell a, Cell b, Cell c, const Conversion& how) {
   if (sizeof(Cell) == 4 && how.cells == CellType::float32) {
-    const float x = __uint_as_float(static_cast<std::uint32_t>(a)), y = __uint_as_float(static_cast<std::uint32_t>(b)),
-                z = __uint_as_float(static_cast<std::uint32_t>(c));
-    return __float_as_uint(fmaxf(fminf(x, y), fminf(fmaxf(x, y), z)));
+    return __float_as_uint(middle(__uint_as_float(static_cast<std::uint32_t>(a)),
+                                  __uint_as_float(static_cast<std::uint32_t>(b)),
+                                  __uint_as_float(static_cast<std::uint32_t>(c))));
   }
   using Signed = std::conditional_t<sizeof(Cell) == 4, int, long long>;
-  const auto x = static_cast<Signed>(a), y = static_cast<Signed>(b), z = static_cast<Signed>(c);
-  return static_cast<Cell>(max(min(x, y), min(max(x, y), z)));
+  return static_cast<Cell>(middle(static_cast<Signed>(a), static_cast<Signed>(b), static_cast<Signed>(c)));
 }
 
 }  // namespace peel::cuda::detail

@@ -19,6 +19,7 @@
 #include "codec/cuda/device_limits.h"
 #include "codec/cuda/element_bits.cuh"
 #include "codec/cuda/losses.cuh"
+#include "codec/cuda/median.cuh"
 #include "codec/cuda/own_groups.cuh"
 #include "codec/cuda/peel_rounds.cuh"
 
@@ -51,12 +52,6 @@ __host__ __device__ std::size_t cell_words(const Geometry& g) {
 std::size_t memory_bytes(const Geometry& g) {
   return (cell_words(g) + std::size_t{kSubtables} * g.subtable) * 4 +
          std::size_t{kSubtables} * list_room(g.subtable) * 2;
-}
-
-// x, or -x where bit `bit` of `signs` is set.
-__device__ std::uint32_t signed_cell(std::uint32_t x, std::uint32_t signs, unsigned bit) {
-  const std::uint32_t negative = 0u - (signs >> bit & 1);
-  return (x ^ negative) - negative;
 }
 
 // What a block's peeling came to.
@@ -149,10 +144,10 @@ __device__ __noinline__ std::uint32_t note_lost(Cells at, const std::uint32_t* c
                                                 std::uint64_t item, Losses losses, Status* status) {
   note_loss(losses, item, status);
   atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), ~0ull);
-  const auto a = static_cast<int>(signed_cell(cells[at.cell[0]], at.signs, 0));
-  const auto b = static_cast<int>(signed_cell(cells[subtable + at.cell[1]], at.signs, 1));
-  const auto c = static_cast<int>(signed_cell(cells[2 * subtable + at.cell[2]], at.signs, 2));
-  return static_cast<std::uint32_t>(max(min(a, b), min(max(a, b), c)));
+  const auto seen = [&](unsigned j) {
+    return static_cast<int>(signed_cell(cells[j * subtable + at.cell[j]], at.signs, j));
+  };
+  return static_cast<std::uint32_t>(middle(seen(0), seen(1), seen(2)));
 }
 
 template <typename Bits>

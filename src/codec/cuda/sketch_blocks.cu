@@ -19,7 +19,7 @@ using peel::detail::Cells;
 using peel::detail::kSubtables;
 
 constexpr int kBlockThreads = 512;
-constexpr unsigned kListed = 512;
+constexpr unsigned kListIds = 512;
 constexpr unsigned kAhead = 4;
 
 template <typename Bits>
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     sketch_own(Geometry g, Conversion how, const Bits* __restrict__ x, const std::uint8_t* __restrict__ turned,
                std::uint32_t* __restrict__ payload) {
   extern __shared__ std::uint32_t cells[];
-  __shared__ std::uint16_t lists[kBlockThreads / 32][kListed];
+  __shared__ std::uint16_t lists[kBlockThreads / 32][kListIds];
   const OwnGroups own(g, turned);
   const FullCellMap map(g, own.block);
   const unsigned lane = threadIdx.x & 31;
@@ -41,8 +41,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     const std::uint32_t cell = to_cell<std::uint32_t>(bits, how);
 #pragma unroll
     for (unsigned j = 0; j < kSubtables; ++j) {
-      const std::uint32_t negative = 0u - (at.signs >> j & 1);
-      atomicAdd(cells + j * g.subtable + at.cell[j], (cell ^ negative) - negative);
+      atomicAdd(cells + j * g.subtable + at.cell[j], signed_cell(cell, at.signs, j));
     }
   };
   for (std::uint32_t base = threadIdx.x - lane; base < own.fours; base += kBlockThreads) {
