@@ -11,8 +11,9 @@
 // A verb puts work on a stream and returns. It allocates nothing, waits for nothing and can be captured into a CUDA
 // graph. Wrong arguments throw peel::Error at once; what only the data can tell (overflow, loss, damage) is told in the
 // status. Messages are the same bits as those of the other backends wherever cells are integers, and either decodes
-// the other's. All pointers are device memory of the current device, which must be that of the stream; several streams
-// and devices may work at once, each with memory of its own.
+// the other's. Sums in float32 cells depend on the order of additions, and take what is below 2^-126 for zero. All
+// pointers are device memory of the current device, which must be that of the stream; several streams and devices may
+// work at once, each with memory of its own.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,10 +44,12 @@ struct Status {
   std::uint32_t flags = 0;
 };
 
-inline constexpr std::uint32_t kOverflow = 1;     // on some worker a value did not fit the scale
-inline constexpr std::uint32_t kNotFinite = 2;    // encode: NaN or infinity where fixed cells cannot hold it
-inline constexpr std::uint32_t kCorrupt = 4;      // index and payload do not belong together, or are damaged
-inline constexpr std::uint32_t kNoRoom = 8;       // there were more items than the caller had made room for
+inline constexpr std::uint32_t kOverflow = 1;   // on some worker a value did not fit the scale
+inline constexpr std::uint32_t kNotFinite = 2;  // encode: NaN or infinity where fixed cells cannot hold it
+inline constexpr std::uint32_t kCorrupt = 4;    // index and payload do not belong together, or are damaged
+// There were more items than the caller had made room for. A sketch has room for as many as it has cells, and for
+// Launch::items: a union with more than both is refused however it is decoded, and with fewer loses what does not peel.
+inline constexpr std::uint32_t kNoRoom = 8;
 inline constexpr std::uint32_t kLacksItems = 16;  // encode_values: the combined index lacks an item of this worker
 inline constexpr std::uint32_t kBadItems = 32;    // sparse view: item numbers do not increase, or are past the end
 
@@ -116,7 +119,8 @@ void encode_values(const Plan& plan, const ConstSparse& x, const std::uint64_t* 
                    const Launch& launch);
 
 // into += from: OR of the indexes, SUM of the payloads, of messages whose payloads lie alike: sketches, and packed ones
-// over one common index (bitmap or Bloom filter).
+// over one common index (bitmap or Bloom filter). Packed ones over different indexes are kCorrupt, where a status is
+// given, and `into` is not to be used.
 void merge(const Plan& plan, const Message& into, const Message& from, const Launch& launch);
 
 struct DecodeOptions {

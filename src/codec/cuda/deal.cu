@@ -5,7 +5,8 @@
 // an H200); so a thread block counts its items by block in shared memory first, asks for all places of a block at once,
 // and then deals. Sketches with more blocks than fit there have counters enough for their items to do without.
 //
-// A block with more items than cells keeps the first ones and is not tried. lose: its items are noted as lost.
+// A block with more items than cells keeps the first ones and is not tried. lose: its items are noted as lost, and its
+// cells that none of them is in are looked at, by the thread block that is the last to be done.
 #include "codec/cuda/cell_map.cuh"
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
@@ -84,11 +85,28 @@ __global__ void __launch_bounds__(kThreads) deal_runs(Geometry g, std::uint64_t 
   });
 }
 
+// Cells of blocks that were not tried, without members (forget_members): all must be zero.
+template <typename Cell>
+__device__ bool leftovers_are_zero(const Geometry& g, const Dealt& dealt, const Cell* payload) {
+  bool zero = true;
+  for (std::uint32_t block = 0; block < g.blocks; ++block) {
+    if (dealt.counts[std::uint64_t{block} * kCountStride] <= dealt.capacity) continue;
+    const std::uint64_t first = std::uint64_t{block} * dealt.capacity;
+    for (std::uint32_t c = threadIdx.x; c < dealt.capacity; c += kThreads) {
+      if (__ldcg(dealt.locals + first + c) != 0) continue;
+      const Cell* lanes = payload + ((first + c) << g.grain_log2);
+      for (std::uint32_t lane = 0; lane < g.grain; ++lane) zero &= lanes[lane] == 0;
+    }
+  }
+  return zero;
+}
+
 template <typename Bits, typename Cell>
 __global__ void __launch_bounds__(kThreads)
     lose_runs(Geometry g, std::uint64_t tiles, Conversion how, Items all, std::uint64_t runs, Dealt dealt,
               const Cell* __restrict__ payload, const Bits* x, Bits* values, Losses losses, Status* status) {
   __shared__ std::uint16_t lists[kWarps][kListed];
+  __shared__ bool last;
   if (dealt.counts[std::uint64_t{g.blocks} * kCountStride] == 0) return;
   if ((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) return;
   for (std::uint64_t r = blockIdx.x; r < runs; r += gridDim.x) {
@@ -97,6 +115,9 @@ __global__ void __launch_bounds__(kThreads)
       if (dealt.counts[std::uint64_t{place.block} * kCountStride] <= dealt.capacity) return;
       note_loss(losses, item, status);
       const Cells at = CellMap(g, place.block).at(place.local);
+      for (unsigned j = 0; j < kSubtables; ++j) {
+        dealt.locals[std::uint64_t{place.block} * dealt.capacity + j * g.subtable + at.cell[j]] = 1;
+      }
       for (std::uint32_t lane = 0; lane < g.grain; ++lane) {
         Bits out = old_value(g, x, item, lane);
         if (losses.estimate) {
@@ -111,6 +132,16 @@ __global__ void __launch_bounds__(kThreads)
       }
     });
   }
+  if (how.cells == CellType::float32) return;  // never quite zero
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(dealt.counts + std::uint64_t{g.blocks} * kCountStride + 1, 1u) + 1 == gridDim.x;
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  if (!leftovers_are_zero(g, dealt, payload)) atomicOr(&status->flags, kCorrupt);
 }
 
 }  // namespace

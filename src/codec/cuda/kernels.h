@@ -142,8 +142,8 @@ struct Losses {
   std::uint64_t* kept = nullptr;  // a bitmap that loses their bits, or null
 };
 
-// Block by block, out of a turned bitmap. Only where peels_on_chip() on the current device, and good where blocks are
-// many.
+// Block by block, out of a turned bitmap. Only where peels_on_chip() on the current device. More than `room` items are
+// reported as such.
 __host__ __device__ inline std::uint32_t stripes_of(const Geometry& g) {
   const std::uint64_t groups = (g.items + 7) / 8;
   return static_cast<std::uint32_t>((groups + g.blocks - 1) / g.blocks);
@@ -154,13 +154,14 @@ cudaError_t turn_bitmap(const Geometry& g, const Items& items, std::uint8_t* tur
 cudaError_t sketch_blocks(const Geometry& g, const Conversion& how, const void* x, const std::uint8_t* turned,
                           void* payload, cudaStream_t stream);
 cudaError_t peel_blocks(const Geometry& g, const Conversion& how, const Items& all, const std::uint8_t* turned,
-                        const std::uint64_t* flag_word, const void* payload, void* x, const Losses& losses,
-                        Status* status, cudaStream_t stream);
+                        const std::uint64_t* flag_word, const void* payload, void* x, std::uint64_t room,
+                        const Losses& losses, Status* status, cudaStream_t stream);
 
 // Members of the sketch's blocks: which items each has.
 inline constexpr std::uint32_t kCountStride = 8;  // a counter to a sector: neighbours would wait for each other
 struct Dealt {
-  std::uint32_t* counts = nullptr;  // by block, and how many of them are overfull; zero before dealing
+  // By block, then how many of them are overfull, then who is done losing their items. Zero before dealing.
+  std::uint32_t* counts = nullptr;
   std::uint32_t* locals = nullptr;  // blocks x capacity
   std::uint32_t* ranks = nullptr;   // the same
   std::uint32_t capacity = 0;       // the cells of a block: one with more items is not tried
@@ -198,7 +199,9 @@ cudaError_t emit_sparse(const Geometry& g, const Conversion& how, const Items& a
                         std::uint64_t room, Status* status, cudaStream_t stream);
 
 // ---- merge
-cudaError_t merge_words(std::uint64_t* into, const std::uint64_t* from, std::uint64_t count, cudaStream_t stream);
+// The first `same` words must be equal; if one is not, that is damage, reported where there is a status.
+cudaError_t merge_words(std::uint64_t* into, const std::uint64_t* from, std::uint64_t count, std::uint64_t same,
+                        Status* status, cudaStream_t stream);
 cudaError_t merge_numbers(ElementType type, void* into, const void* from, std::uint64_t count, cudaStream_t stream);
 
 // ---- grain

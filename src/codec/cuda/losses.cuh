@@ -20,4 +20,12 @@ __device__ Bits old_value(const Geometry& g, const Bits* x, std::uint64_t item, 
   return x != nullptr && element < g.elements ? x[element] : Bits{0};
 }
 
+// A block with more members than cells is not tried. The place of its members' list then serves for a flag for each of
+// its cells, whether any member is in it: lose_overfull() sets them, since the others must be zero. All threads of the
+// thread block that has the block call this.
+__device__ inline void forget_members(const Dealt& dealt, std::uint32_t block) {
+  std::uint32_t* flags = dealt.locals + std::uint64_t{block} * dealt.capacity;
+  for (std::uint32_t c = threadIdx.x; c < dealt.capacity; c += blockDim.x) flags[c] = 0;
+}
+
 }  // namespace peel::cuda::detail

@@ -7,11 +7,16 @@ namespace peel::cuda::detail {
 namespace {
 
 __global__ void __launch_bounds__(kThreads)
-    or_words(std::uint64_t* into, const std::uint64_t* from, std::uint64_t count) {
+    or_words(std::uint64_t* into, const std::uint64_t* from, std::uint64_t count, std::uint64_t same, Status* status) {
+  bool equal = true;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += std::uint64_t{gridDim.x} * kThreads) {
-    into[i] |= from[i];
+    const std::uint64_t word = into[i];
+    const std::uint64_t other = from[i];
+    equal &= i >= same || word == other;
+    into[i] = word | other;
   }
+  if (!equal && status != nullptr) atomicOr(&status->flags, kCorrupt);
 }
 
 // A sum of the type, rounded once; integers wrap.
@@ -41,9 +46,10 @@ unsigned grid_for(std::uint64_t count) {
 
 }  // namespace
 
-cudaError_t merge_words(std::uint64_t* into, const std::uint64_t* from, std::uint64_t count, cudaStream_t stream) {
+cudaError_t merge_words(std::uint64_t* into, const std::uint64_t* from, std::uint64_t count, std::uint64_t same,
+                        Status* status, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  or_words<<<grid_for(count), kThreads, 0, stream>>>(into, from, count);
+  or_words<<<grid_for(count), kThreads, 0, stream>>>(into, from, count, same, status);
   return cudaGetLastError();
 }
 

@@ -14,11 +14,11 @@ struct OwnGroups {
   std::uint32_t fours;
   const std::uint32_t* bytes;
 
-  __device__ OwnGroups(const Geometry& g, const std::uint8_t* turned)
-      : block(blockIdx.x),
+  __device__ OwnGroups(const Geometry& g, const std::uint8_t* turned, std::uint32_t of)
+      : block(of),
         stripes(stripes_of(g)),
         fours((stripes_of(g) + 3) / 4),
-        bytes(reinterpret_cast<const std::uint32_t*>(turned + std::uint64_t{blockIdx.x} * turned_pitch(g))) {}
+        bytes(reinterpret_cast<const std::uint32_t*>(turned + std::uint64_t{of} * turned_pitch(g))) {}
 
   // The bits of the four stripes from 4 `four` on; none past the end.
   __device__ std::uint32_t bits(std::uint32_t four) const { return four < fours ? __ldg(bytes + four) : 0; }

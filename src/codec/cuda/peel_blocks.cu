@@ -1,20 +1,29 @@
 // peel_blocks: sketches of single elements with fixed32 cells, a thread block for each block of the sketch, everything
 // in shared memory. The members of a block are found in two ways:
 //
-//   turned   many blocks: the thread block goes through its groups of a turned bitmap, and writes all elements of its
-//            groups, zeros too, 32 bytes at a time. Nothing has to be cleared or put in order, and x is written once.
-//   dealt    few blocks: the members were listed before by all multiprocessors (deal.cu), and each value goes to the
-//            rank of its item; expand.cu does the rest.
+//   turned   the thread block goes through its groups of a turned bitmap, and writes all elements of the groups that
+//   have
+//            items, zeros too, 32 bytes at a time. Groups without items are cleared by other thread blocks of the same
+//            grid, in the order in which they lie. x is written once.
+//   dealt    large arrays with few blocks, where going through a bitmap would take one thread block too long: the
+//            members were listed before by all multiprocessors (deal.cu), and each value goes to the rank of its item;
+//            expand.cu does the rest.
 //
 // Phases: members are entered into words; cells come in; rounds (peel_rounds.cuh); cells are checked; values go out. An
 // item that is taken from a cell leaves it empty for good, so its value stays there until the end, and the cell's word
 // becomes the item's number with degree kHome.
 //
-// Shared memory: [cells: 4 bytes each][words: 4][lists: 2 for each of 3 x list_room]. With 11,520 cells that is 104,448
-// bytes, and two thread blocks fit on a Hopper multiprocessor: while one waits at a barrier, the other works. Before
-// the cells come in, their place serves for lists of members.
+// Members are listed before they are entered, and again before values go out: lanes that walked the bits of their own
+// groups waited for each other, and 20 of 32 were active in the whole kernel at 10%.
+//
+// Shared memory: [cells: 4 bytes each][words: 4][lists: 2 for each of 3 x list_room, or 4 for each member that goes
+// out]. With 11,520 cells that is 108,544 bytes, and two thread blocks fit on a Hopper multiprocessor: while one waits
+// at a barrier, the other works. Lists of members lie where the cells do before those come in, and where the lists of
+// cells do when peeling is over.
+#include <algorithm>
 #include <cub/block/block_reduce.cuh>
 
+#include "codec/cuda/clear.cuh"
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/device_limits.h"
 #include "codec/cuda/element_bits.cuh"
@@ -42,16 +51,21 @@ struct BlockMemory {
   PeelLists lists;
 };
 
-constexpr std::size_t kListBytes = kBlockThreads / 32 * kChunk * sizeof(std::uint16_t);
+// Members that a warp lists at once: while they are entered, and while values go out.
+constexpr unsigned kBlockWarps = kBlockThreads / 32;
+constexpr std::uint32_t kEntered = kChunk;
+constexpr std::uint32_t kOut = 256;  // and their values
 
 __host__ __device__ std::size_t cell_words(const Geometry& g) {
   const std::size_t cells = std::size_t{kSubtables} * g.subtable;
-  return cells * 4 < kListBytes ? kListBytes / 4 : cells;
+  constexpr std::size_t kLists = kBlockWarps * kEntered * sizeof(std::uint16_t) / 4;
+  return cells < kLists ? kLists : cells;
 }
 
 std::size_t memory_bytes(const Geometry& g) {
-  return (cell_words(g) + std::size_t{kSubtables} * g.subtable) * 4 +
-         std::size_t{kSubtables} * list_room(g.subtable) * 2;
+  const std::size_t lists = std::size_t{kSubtables} * list_room(g.subtable);
+  constexpr std::size_t kLists = kBlockWarps * kOut * sizeof(std::uint32_t);
+  return (cell_words(g) + std::size_t{kSubtables} * g.subtable) * 4 + std::max(lists * sizeof(std::uint16_t), kLists);
 }
 
 // What a block's peeling came to.
@@ -60,6 +74,7 @@ struct Outcome {
   std::uint32_t rounds;
   bool tried;
   bool clean;
+  bool whole;  // nothing was lost
 };
 
 // Enters, loads, peels and checks; members(enter) calls enter(local) for each member of this thread.
@@ -114,15 +129,27 @@ __device__ Outcome peel_block(const Geometry& g, const FullCellMap& map, const s
           m.cells[j * g.subtable + cell] = value;
           m.words[j * g.subtable + cell] = word | kHome;
         },
-        [] {});
+        [](unsigned) {});
+  }
+  if (!outcome.tried) {  // words only tell which cells have members, as the rest must be zero all the same
+    for (std::uint32_t c = threadIdx.x; c < count; c += kBlockThreads) m.words[c] = 0;
+    __syncthreads();
+    members([&](std::uint32_t local) {
+      const Cells at = map.at(local);
+      for (unsigned j = 0; j < kSubtables; ++j) atomicOr(m.words + j * g.subtable + at.cell[j], 1u);
+    });
+    __syncthreads();
+    for (std::uint32_t c = threadIdx.x; c < count; c += kBlockThreads) m.cells[c] = load_once(in + c);
   }
   bool clean = true;
-  if (outcome.tried) {
-    for (std::uint32_t c = threadIdx.x; c < count; c += kBlockThreads) {
-      clean &= (m.words[c] & kDegree) != 0 || m.cells[c] == 0;
-    }
+  bool whole = outcome.tried;
+  for (std::uint32_t c = threadIdx.x; c < count; c += kBlockThreads) {
+    const std::uint32_t degree = m.words[c] & kDegree;
+    clean &= degree != 0 || m.cells[c] == 0;
+    whole &= degree == 0 || degree == kHome;
   }
   outcome.clean = __syncthreads_and(clean) != 0;
+  outcome.whole = __syncthreads_and(whole) != 0;
   return outcome;
 }
 
@@ -162,6 +189,86 @@ __device__ Bits value_of(const Geometry& g, const Conversion& how, const FullCel
     return static_cast<Bits>(from_cell(estimate, how));
   }
   return static_cast<Bits>(from_cell(m.cells[home], how));
+}
+
+// ---- members of a turned bitmap
+
+constexpr unsigned kAhead = 4;  // words of each lane: a thread block of 1% reads 100 KB, and would wait for each
+
+// The members in `bits`, 32 of each lane, whose ids begin at `first`: visit(local) by one lane after another.
+template <typename Visit>
+__device__ void visit_listed(std::uint32_t bits, std::uint32_t first, std::uint16_t* list, Visit&& visit) {
+  const unsigned lane = threadIdx.x & 31;
+  const ChunkMask mask = count_mask(bits);
+  std::uint32_t to = mask.before;
+  for (; bits != 0; bits &= bits - 1) list[to++] = static_cast<std::uint16_t>(lane * 32 + __ffs(bits) - 1);
+  __syncwarp();
+  for (std::uint32_t i = lane; i < mask.total; i += 32) visit(first + list[i]);
+  __syncwarp();
+}
+
+// All members of a warp's groups, visit(local) by one lane after another. Where kAhead words of each lane have no more
+// than `room` members, which is at least 256, they are listed together.
+template <typename Visit>
+__device__ void each_member(const OwnGroups& own, std::uint16_t* list, std::uint32_t room, Visit&& visit) {
+  const unsigned lane = threadIdx.x & 31;
+  constexpr std::uint32_t kStep = kBlockThreads * 32;  // ids between the words of a lane
+  static_assert(kAhead * kStep <= 1u << 16, "an id on a list has 16 bits");
+  for (std::uint32_t base = threadIdx.x - lane; base < own.fours; base += kAhead * kBlockThreads) {
+    std::uint32_t word[kAhead];
+    std::uint32_t found = 0;
+#pragma unroll
+    for (unsigned k = 0; k < kAhead; ++k) word[k] = own.bits(base + k * kBlockThreads + lane);
+#pragma unroll
+    for (unsigned k = 0; k < kAhead; ++k) found += __popc(word[k]);
+    std::uint32_t to = lanes_before(found);
+    const std::uint32_t total = __shfl_sync(kAll, to + found, 31);
+    if (total <= room) {
+#pragma unroll
+      for (unsigned k = 0; k < kAhead; ++k) {
+        for (std::uint32_t bits = word[k]; bits != 0; bits &= bits - 1) {
+          list[to++] = static_cast<std::uint16_t>(k * kStep + lane * 32 + __ffs(bits) - 1);
+        }
+      }
+      __syncwarp();
+      for (std::uint32_t i = lane; i < total; i += 32) visit(base * 32 + list[i]);
+      __syncwarp();
+      continue;
+    }
+#pragma unroll 1
+    for (unsigned k = 0; k < kAhead; ++k) {
+      const std::uint32_t bits = k == 0 ? word[0] : k == 1 ? word[1] : k == 2 ? word[2] : word[3];
+      const bool fits = __reduce_add_sync(kAll, __popc(bits)) <= room;
+#pragma unroll 1
+      for (unsigned part = 0; part < (fits ? 1 : 4); ++part) {
+        visit_listed(fits ? bits : bits & 0xFFu << (8 * part), base * 32 + k * kStep, list, visit);
+      }
+    }
+  }
+}
+
+// ---- values
+
+// In groups that have items, all elements that are none.
+template <typename Bits>
+__device__ void clear_around(const Geometry& g, const OwnGroups& own, std::uint32_t four, std::uint32_t word, Bits* x) {
+#pragma unroll 1
+  for (unsigned k = 0; k < 4; ++k) {
+    const std::uint32_t byte = word >> (8 * k) & 0xFF;
+    if (byte == 0) continue;
+    const std::uint64_t from = own.group(g, four * 4 + k) * 8;
+    for (unsigned i = 0; i < 8 && from + i < g.elements; ++i) {
+      if ((byte >> i & 1) == 0) x[from + i] = 0;
+    }
+  }
+}
+
+__device__ BlockMemory block_memory(const Geometry& g, std::uint32_t* memory, std::uint32_t* ends) {
+  std::uint32_t* words = memory + cell_words(g);
+  return {memory,
+          words,
+          {reinterpret_cast<std::uint16_t*>(words + kSubtables * g.subtable), ends, ends + kSubtables,
+           list_room(g.subtable), g.subtable}};
 }
 
 // Two lanes store the 8 elements of each other's groups, so that one instruction fills whole sectors. All lanes of a
@@ -207,19 +314,64 @@ __device__ void store_group(const Geometry& g, std::uint64_t group, const Bits (
   }
 }
 
-__device__ BlockMemory block_memory(const Geometry& g, std::uint32_t* memory, std::uint32_t* ends) {
-  std::uint32_t* words = memory + cell_words(g);
-  return {memory,
-          words,
-          {reinterpret_cast<std::uint16_t*>(words + kSubtables * g.subtable), ends, ends + kSubtables,
-           list_room(g.subtable), g.subtable}};
+// The groups that have items, of a block that lost none. A warp lists members, puts their values in the place of their
+// ids (the cells, where elements are too long), and then each lane collects those of its own groups.
+template <typename Bits>
+__device__ void write_groups(const Geometry& g, const Conversion& how, const OwnGroups& own, const FullCellMap& map,
+                             const BlockMemory& m, Bits* x) {
+  constexpr bool kConverted = sizeof(Bits) <= sizeof(std::uint32_t);
+  const unsigned lane = threadIdx.x & 31;
+  std::uint32_t* list = reinterpret_cast<std::uint32_t*>(m.lists.cells) + (threadIdx.x >> 5) * kOut;
+  std::uint32_t next = own.bits(threadIdx.x);
+  for (std::uint32_t base = threadIdx.x - lane; base < own.fours; base += kBlockThreads) {
+    const std::uint32_t word = next;
+    next = own.bits(base + kBlockThreads + lane);
+    const bool fits = __reduce_add_sync(kAll, __popc(word)) <= kOut;
+#pragma unroll 1
+    for (unsigned part = 0; part < (fits ? 1 : 4); ++part) {
+      std::uint32_t bits = fits ? word : word & 0xFFu << (8 * part);
+      const ChunkMask mask = count_mask(bits);
+      if (mask.total == 0) continue;
+      std::uint32_t at = mask.before;
+      for (; bits != 0; bits &= bits - 1) list[at++] = (base + lane) * 32 + __ffs(bits) - 1;
+      __syncwarp();
+      for (std::uint32_t i = lane; i < mask.total; i += 32) {
+        const std::uint32_t local = list[i];
+        const std::uint32_t cell = m.cells[find_home(g, map.at(local), local, m)];
+        list[i] = kConverted ? static_cast<std::uint32_t>(from_cell(cell, how)) : cell;
+      }
+      __syncwarp();
+      at = mask.before;
+#pragma unroll 1
+      for (unsigned k = fits ? 0 : part; k < (fits ? 4 : part + 1); ++k) {
+        const std::uint32_t byte = word >> (8 * k) & 0xFF;
+        if (!__any_sync(kAll, byte != 0)) continue;
+        Bits value[8];
+#pragma unroll
+        for (unsigned i = 0; i < 8; ++i) {
+          const bool is_item = (byte >> i & 1) != 0;
+          value[i] = 0;
+          if (is_item) value[i] = static_cast<Bits>(kConverted ? list[at] : from_cell(list[at], how));
+          at += is_item;
+        }
+        store_group(g, byte != 0 ? own.group(g, (base + lane) * 4 + k) : g.elements, value, x);
+      }
+      __syncwarp();
+    }
+  }
 }
+
+// Which thread blocks of the grid clear: so many, one behind each `apart` that peel as long as those last.
+struct Clearing {
+  std::uint32_t shares;
+  std::uint32_t apart;
+};
 
 template <typename Bits>
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    peel_turned(Geometry g, Conversion how, const std::uint64_t* items, const std::uint8_t* turned,
-                const std::uint64_t* flag_word, const std::uint32_t* __restrict__ payload, Bits* x, Losses losses,
-                Status* status) {
+    peel_turned(Geometry g, Conversion how, Clearing clearing, const std::uint64_t* items, const std::uint8_t* turned,
+                const std::uint64_t* flag_word, const std::uint32_t* __restrict__ payload, Bits* x, std::uint64_t room,
+                Losses losses, Status* status) {
   extern __shared__ std::uint32_t memory[];
   __shared__ std::uint32_t ends[2 * kSubtables];
   const std::uint64_t past = g.items % 64 == 0 ? 0 : items[g.items / 64] >> (g.items % 64);
@@ -230,51 +382,40 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     }
     return;
   }
-  const OwnGroups own(g, turned);
+  const std::uint32_t round = blockIdx.x / (clearing.apart + 1);
+  const std::uint32_t block = blockIdx.x - min(round, clearing.shares);
+  const bool clears = round < clearing.shares && blockIdx.x % (clearing.apart + 1) == clearing.apart;
+  if (clears || block >= g.blocks) {
+    const std::uint32_t peeling = min(block, g.blocks);  // before this one
+    const auto* groups = reinterpret_cast<const std::uint8_t*>(items);
+    return clear_units(g, blockIdx.x - peeling, clearing.shares, x,
+                       [&](std::uint64_t unit) { return __ldg(groups + unit * kUnitElements<Bits> / 8) == 0; });
+  }
+  const OwnGroups own(g, turned, block);
   const FullCellMap map(g, own.block);
   const BlockMemory m = block_memory(g, memory, ends);
-  const unsigned lane = threadIdx.x & 31;
   const std::uint32_t* in = payload + std::uint64_t{own.block} * kSubtables * g.subtable;
   const Outcome outcome = peel_block(g, map, in, m, [&](auto&& enter) {
-    auto* list = reinterpret_cast<std::uint16_t*>(m.cells) + (threadIdx.x >> 5) * kChunk;
-    for (std::uint32_t base = threadIdx.x - lane; base < own.fours; base += kBlockThreads) {
-      const ChunkMask mask = count_mask(own.bits(base + lane));
-      std::uint32_t to = mask.before;
-      for (std::uint32_t bits = mask.word; bits != 0; bits &= bits - 1) {
-        list[to++] = static_cast<std::uint16_t>(lane * 32 + __ffs(bits) - 1);
-      }
-      __syncwarp();
-      for (std::uint32_t i = lane; i < mask.total; i += 32) enter(base * 32 + list[i]);
-      __syncwarp();
-    }
+    each_member(own, reinterpret_cast<std::uint16_t*>(m.cells) + (threadIdx.x >> 5) * kEntered, kEntered, enter);
   });
   if (!outcome.clean) {
     if (threadIdx.x == 0) atomicOr(&status->flags, kCorrupt);
     return;
   }
   if (threadIdx.x == 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&status->items), outcome.items);
+    const std::uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(&status->items), outcome.items);
+    if (before + outcome.items > room) atomicOr(&status->flags, kNoRoom);
     atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), outcome.items);
     atomicMax(&status->rounds, outcome.rounds);
   }
-  for (std::uint32_t base = threadIdx.x - lane; base < own.fours; base += kBlockThreads) {  // whole warps: lanes trade
-    const std::uint32_t four = base + lane;
-    const std::uint32_t all = own.bits(four);
-#pragma unroll 1
-    for (unsigned k = 0; k < 4; ++k) {
-      const std::uint32_t stripe = four * 4 + k;
-      const std::uint64_t group = stripe < own.stripes ? own.group(g, stripe) : g.elements;
-      Bits value[8] = {};
-      for (std::uint32_t byte = all >> (8 * k) & 0xFF; byte != 0; byte &= byte - 1) {
-        const unsigned bit = __ffs(byte) - 1;
-        const Bits out = value_of(g, how, map, m, stripe * 8 + bit, outcome.tried, group * 8 + bit, x, losses, status);
-#pragma unroll
-        for (unsigned i = 0; i < 8; ++i) value[i] = i == bit ? out : value[i];
-      }
-      __syncwarp();
-      store_group(g, group, value, x);
-    }
+  if (outcome.whole) return write_groups(g, how, own, map, m, x);
+  for (std::uint32_t four = threadIdx.x; four < own.fours; four += kBlockThreads) {
+    clear_around(g, own, four, own.bits(four), x);
   }
+  each_member(own, m.lists.cells + (threadIdx.x >> 5) * kOut, kOut, [&](std::uint32_t local) {
+    const std::uint64_t item = own.group(g, local / 8) * 8 + local % 8;
+    x[item] = value_of(g, how, map, m, local, outcome.tried, item, x, losses, status);
+  });
 }
 
 template <typename Bits>
@@ -287,10 +428,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const std::uint32_t members = dealt.counts[std::uint64_t{block} * kCountStride];
   // Other thread blocks may report damage meanwhile: all threads of this one go by what any of them saw.
   const bool refused = __syncthreads_or((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) != 0;
-  if (refused || members > dealt.capacity) return;
+  if (refused) return;
+  const std::uint64_t first = std::uint64_t{block} * dealt.capacity;
+  if (members > dealt.capacity) return forget_members(dealt, block);
   const FullCellMap map(g, block);
   const BlockMemory m = block_memory(g, memory, ends);
-  const std::uint64_t first = std::uint64_t{block} * dealt.capacity;
   const std::uint32_t* in = payload + std::uint64_t{block} * kSubtables * g.subtable;
   const Outcome outcome = peel_block(g, map, in, m, [&](auto&& enter) {
     for (std::uint32_t i = threadIdx.x; i < members; i += kBlockThreads) enter(dealt.locals[first + i]);
@@ -310,6 +452,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   }
 }
 
+Clearing clearing_of(const Geometry& g) {
+  const std::uint32_t shares = clearing_blocks(g, g.blocks);
+  return {shares, shares == 0 ? g.blocks : std::max(1u, g.blocks / shares)};
+}
+
 std::uint64_t local_ids(const Geometry& g) { return std::uint64_t{stripes_of(g)} * 8; }
 
 }  // namespace
@@ -322,16 +469,17 @@ bool peels_on_chip(const Geometry& g) {
 }
 
 cudaError_t peel_blocks(const Geometry& g, const Conversion& how, const Items& all, const std::uint8_t* turned,
-                        const std::uint64_t* flag_word, const void* payload, void* x, const Losses& losses,
-                        Status* status, cudaStream_t stream) {
+                        const std::uint64_t* flag_word, const void* payload, void* x, std::uint64_t room,
+                        const Losses& losses, Status* status, cudaStream_t stream) {
   cudaError_t code = cudaSuccess;
+  const Clearing clearing = clearing_of(g);
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
     code = allow_shared(peel_turned<Bits>, memory_bytes(g));
     if (code != cudaSuccess) return;
-    peel_turned<Bits><<<g.blocks, kBlockThreads, memory_bytes(g), stream>>>(g, how, all.words, turned, flag_word,
-                                                                            static_cast<const std::uint32_t*>(payload),
-                                                                            static_cast<Bits*>(x), losses, status);
+    peel_turned<Bits><<<g.blocks + clearing.shares, kBlockThreads, memory_bytes(g), stream>>>(
+        g, how, clearing, all.words, turned, flag_word, static_cast<const std::uint32_t*>(payload),
+        static_cast<Bits*>(x), room, losses, status);
     code = cudaGetLastError();
   });
   return code;

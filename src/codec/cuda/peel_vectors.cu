@@ -28,16 +28,16 @@ using peel::detail::item_at;
 
 constexpr int kOrderThreads = 1024;
 constexpr int kValueThreads = 1024;
-constexpr unsigned kDegreeBits = 16;     // a block has at most 65,535 cells, and tried members are not more
-constexpr std::uint32_t kVisits = 1536;  // 512 rounds; a block of 8,192 items takes 7 to 40. What is left then is lost
+constexpr unsigned kDegreeBits = 16;   // a block has at most 65,535 cells, and tried members are not more
+constexpr unsigned kSubtableBit = 30;  // of an end: the subtable that was visited is above
 
 constexpr std::size_t align(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 // What `order` leaves behind for `values`.
 struct Order {
   uint2* members;         // blocks x capacity: local id and rank, in the order in which they were taken, then the lost
-  std::uint32_t* ends;    // blocks x kVisits: how many were taken when a visit ended
-  std::uint32_t* visits;  // by block
+  std::uint32_t* ends;    // blocks x capacity: how many were taken when a visit ended; only visits that took something
+  std::uint32_t* visits;  // by block: how many those are
 };
 
 // Memory of `order`: [words][locals][taken bits][lists].
@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(kOrderThreads) find_order(Geometry g, Dealt de
   if (threadIdx.x == 0) order.visits[block] = 0;
   // Other thread blocks may report damage meanwhile: all threads of this one go by what any of them saw.
   const bool refused = __syncthreads_or((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) != 0;
-  if (refused || members > dealt.capacity) return;
+  if (refused) return;
+  if (members > dealt.capacity) return forget_members(dealt, block);
 
   const std::uint32_t count = kSubtables * g.subtable;
   auto* words = reinterpret_cast<std::uint32_t*>(scratch == nullptr ? reinterpret_cast<std::byte*>(memory)
@@ -85,10 +86,10 @@ __global__ void __launch_bounds__(kOrderThreads) find_order(Geometry g, Dealt de
   __syncthreads();
 
   std::uint32_t visits = 0;
+  std::uint32_t before = 0;
   const std::uint32_t rounds = peel_rounds<kDegreeBits>(
       lists, words,
       [&](unsigned j, std::uint32_t cell, std::uint32_t word) {
-        if (visits >= kVisits) return;
         const std::uint32_t m = word >> kDegreeBits;
         const Cells at = map.at(locals[m]);
 #pragma unroll
@@ -101,9 +102,11 @@ __global__ void __launch_bounds__(kOrderThreads) find_order(Geometry g, Dealt de
         atomicOr(taken + m / 32, 1u << (m % 32));
         order.members[first + atomicAdd(&position, 1u)] = make_uint2(locals[m], dealt.ranks[first + m]);
       },
-      [&] {
-        if (threadIdx.x == 0 && visits < kVisits) order.ends[block * kVisits + visits] = position;
-        ++visits;
+      [&](unsigned j) {
+        const std::uint32_t end = static_cast<volatile std::uint32_t&>(position);
+        if (threadIdx.x == 0 && end != before) order.ends[first + visits] = end | j << kSubtableBit;
+        visits += end != before;
+        before = end;
         __syncthreads();
       });
   const std::uint32_t recovered = position;
@@ -114,7 +117,7 @@ __global__ void __launch_bounds__(kOrderThreads) find_order(Geometry g, Dealt de
     note_loss(losses, item_at(g, {block, locals[m]}), status);
   }
   if (threadIdx.x == 0) {
-    order.visits[block] = visits < kVisits ? visits : kVisits;
+    order.visits[block] = visits;
     atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), recovered);
     atomicMax(&status->rounds, rounds);
   }
@@ -173,15 +176,18 @@ __global__ void __launch_bounds__(kValueThreads)
 
   const CellMap map(g, block);
   const uint2* taken = order.members + std::uint64_t{block} * dealt.capacity;
-  const std::uint32_t* ends = order.ends + std::uint64_t{block} * kVisits;
+  const std::uint32_t* ends = order.ends + std::uint64_t{block} * dealt.capacity;
+  constexpr std::uint32_t kEnd = (1u << kSubtableBit) - 1;
   std::uint32_t begin = 0;
-  std::uint32_t end = visits == 0 ? 0 : ends[0];
+  std::uint32_t mark = visits == 0 ? 0 : ends[0];
+  std::uint32_t end = mark & kEnd;
   uint2 next = threadIdx.x < end ? taken[threadIdx.x] : uint2{};
   __syncthreads();
   for (std::uint32_t visit = 0; visit < visits; ++visit) {
-    const unsigned j = visit % kSubtables;
+    const unsigned j = mark >> kSubtableBit;
     uint2 member = next;
-    const std::uint32_t after = visit + 1 < visits ? ends[visit + 1] : end;
+    mark = visit + 1 < visits ? ends[visit + 1] : mark;
+    const std::uint32_t after = mark & kEnd;
     next = end + threadIdx.x < after ? taken[end + threadIdx.x] : uint2{};
     for (std::uint32_t i = begin + threadIdx.x; i < end; i += kValueThreads) {
       if (i >= begin + kValueThreads) member = taken[i];
@@ -281,7 +287,7 @@ VectorScratch cut(const Geometry& g, const Division& division, void* memory) {
   const std::uint64_t members = std::uint64_t{g.blocks} * kSubtables * g.subtable;
   VectorScratch scratch{};
   scratch.order.members = reinterpret_cast<uint2*>(take(members * sizeof(uint2)));
-  scratch.order.ends = reinterpret_cast<std::uint32_t*>(take(std::size_t{g.blocks} * kVisits * 4));
+  scratch.order.ends = reinterpret_cast<std::uint32_t*>(take(members * 4));
   scratch.order.visits = reinterpret_cast<std::uint32_t*>(take(std::size_t{g.blocks} * 4));
   scratch.order_scratch = take(g.blocks * division.order_scratch);
   scratch.value_scratch = take(division.slices * division.value_scratch);

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
                std::uint32_t* __restrict__ payload) {
   extern __shared__ std::uint32_t cells[];
   __shared__ std::uint16_t lists[kBlockThreads / 32][kListIds];
-  const OwnGroups own(g, turned);
+  const OwnGroups own(g, turned, blockIdx.x);
   const FullCellMap map(g, own.block);
   const unsigned lane = threadIdx.x & 31;
   std::uint16_t* list = lists[threadIdx.x >> 5];

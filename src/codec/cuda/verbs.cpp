@@ -223,7 +223,7 @@ void fill_payload(const Call& call, const Marked& marked, const Items& all, cons
 void fill_sketch(const Call& call, const Marked& marked, const Message& message) {
   const Geometry& g = call.g();
   const Conversion how = conversion_of(g);
-  if (marked.source.x != nullptr && call.memory().path == SketchPath::blocks) {
+  if (marked.source.x != nullptr && call.memory().sketches_turned) {
     must(detail::turn_bitmap(g, marked.own, call.memory().turned, call.stream()));
     return must(detail::sketch_blocks(g, how, marked.source.x, call.memory().turned, message.payload, call.stream()));
   }
@@ -321,7 +321,7 @@ Decoded decode_values(const Call& call, const Message& message, const void* x, c
   must(detail::deal(g, out.all, m.dealt, call.stream()));
   const Conversion how = conversion_of(g);
   const Losses losses{options.lost_items, options.lost_room, options.estimate, options.estimate ? nullptr : kept};
-  if (m.path != SketchPath::vectors) {
+  if (m.path == SketchPath::chip) {
     must(detail::peel_members(g, how, m.dealt, message.payload, x, m.values, losses, call.status(), call.stream()));
   } else {
     must(detail::peel_vectors(g, how, m.dealt, message.payload, m.vectors, x, m.values, losses, call.status(),
@@ -405,7 +405,9 @@ void merge(const Plan& plan, const Message& into, const Message& from, const Lau
   check_message(plan, from, plan.index_words());
   if (into.payload_bytes != from.payload_bytes) refuse("The payloads differ in length; merge messages of one index.");
   if (launch.status != nullptr) must(detail::begin({}, launch.status, nullptr, 0, launch.stream));
-  must(detail::merge_words(into.index, from.index, plan.index_words(), launch.stream));
+  // Values of packed messages lie by rank: they are of the same items only where the indexes are equal, flags apart.
+  const std::uint64_t same = plan.codec() == Codec::packed ? plan.index_words() - 1 : 0;
+  must(detail::merge_words(into.index, from.index, plan.index_words(), same, launch.status, launch.stream));
   must(detail::merge_numbers(plan.payload_type(), into.payload, from.payload,
                              into.payload_bytes / size_of(plan.payload_type()), launch.stream));
 }
@@ -416,13 +418,13 @@ void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptio
   check_losses(options);
   const Call call(plan, launch);
   const Geometry& g = call.g();
-  if (call.memory().path == SketchPath::blocks) {
+  if (call.memory().peels_turned) {
     const std::uint64_t* flags = nullptr;
     const Items all = read_index(call, message, &flags, Counted::no);
     must(detail::turn_bitmap(g, all, call.memory().turned, call.stream()));
-    return must(detail::peel_blocks(g, conversion_of(g), all, call.memory().turned, flags, message.payload, x.data,
-                                    {options.lost_items, options.lost_room, options.estimate, nullptr}, call.status(),
-                                    call.stream()));
+    return must(detail::peel_blocks(
+        g, conversion_of(g), all, call.memory().turned, flags, message.payload, x.data, call.memory().values_room,
+        {options.lost_items, options.lost_room, options.estimate, nullptr}, call.status(), call.stream()));
   }
   const Decoded decoded = decode_values(call, message, x.data, options, Lost::keep_old);
   must(detail::expand(g, decoded.how, decoded.all, decoded.values, decoded.room, x.data, contiguous(g), call.status(),

@@ -17,20 +17,25 @@ namespace {
 
 std::uint64_t block_cells(const Geometry& g) { return std::uint64_t{peel::detail::kSubtables} * g.subtable; }
 
-// With fewer blocks than fill a GPU twice (132 multiprocessors of an H200), items are better shared out evenly.
-constexpr std::uint32_t kManyBlocks = 264;
-
 SketchPath path_of(const Geometry& g) {
   if (g.codec != Codec::sketch) return SketchPath::none;
-  if (!peels_on_chip(g)) return SketchPath::vectors;
-  return g.blocks >= kManyBlocks ? SketchPath::blocks : SketchPath::members;
+  return peels_on_chip(g) ? SketchPath::chip : SketchPath::vectors;
 }
+
+// With fewer blocks than fill a GPU twice (132 multiprocessors of an H200), items are better added in the L2 cache by
+// all of it than by one thread block for each block.
+constexpr std::uint32_t kManyBlocks = 264;
+
+// A thread block that peels goes through all groups of its block. Of 1% items it has 102,400, and decoding 25 MiB,
+// which have 8 blocks then, took 185 us where dealing the members by the whole GPU took 76 (H200); of 10%, which have
+// 80 blocks, it took 84 instead of 102.
+constexpr std::uint32_t kManyGroups = 1u << 15;
 
 // Whether values are worth keeping on the first pass over an array: where somebody wants them in the order of the
 // items, and they are few. Encoding 2^27 float32 as packed took 163 instead of 178 us at 1% so, 247 instead of 269 at
 // 10%, and 381 instead of 329 at 30% (H200).
-bool keeps_values(const Geometry& g, SketchPath path) {
-  const bool wanted = g.codec == Codec::packed ? g.index != Index::bloom : path != SketchPath::blocks;
+bool keeps_values(const Geometry& g, bool sketches_turned) {
+  const bool wanted = g.codec == Codec::packed ? g.index != Index::bloom : !sketches_turned;
   return g.grain == 1 && wanted && g.expected_items <= g.items / 7;
 }
 
@@ -77,6 +82,8 @@ Memory lay_out(const Plan& plan, std::uint64_t items, Views views, Arena& arena)
   const bool sketch = g.codec == Codec::sketch;
   Memory m;
   m.path = path_of(g);
+  m.sketches_turned = m.path == SketchPath::chip && g.blocks >= kManyBlocks;
+  m.peels_turned = m.path == SketchPath::chip && stripes_of(g) <= kManyGroups;
   // Three sets of what is done of supers, and how many members each block has.
   const std::uint64_t done = (supers + 2) / 2;
   const std::uint64_t members = sketch ? (std::uint64_t{g.blocks} + 1) * kCountStride / 2 : 0;
@@ -104,7 +111,7 @@ Memory lay_out(const Plan& plan, std::uint64_t items, Views views, Arena& arena)
     m.list.scan_bytes = list_scan_bytes(m.list.chunks);
     m.list.scan = arena.take<std::byte>(m.list.scan_bytes);
   }
-  if (keeps_values(g, m.path)) m.kept_values = arena.take<std::byte>(tiles * kKept * size_of(g.type));
+  if (keeps_values(g, m.sketches_turned)) m.kept_values = arena.take<std::byte>(tiles * kKept * size_of(g.type));
   if (views == Views::both) {
     m.sparse.stays = arena.take<std::uint64_t>(items);
     m.sparse.ranks = arena.take<std::uint64_t>(items);
@@ -119,7 +126,8 @@ Memory lay_out(const Plan& plan, std::uint64_t items, Views views, Arena& arena)
     m.dealt.ranks = arena.take<std::uint32_t>(g.blocks * block_cells(g));
     m.values_room = std::max(items, planned_items(plan));
     m.values = arena.take<std::byte>(m.values_room * g.grain * size_of(g.type));
-    if (m.path == SketchPath::blocks) m.turned = arena.take<std::uint8_t>(std::uint64_t{g.blocks} * turned_pitch(g));
+    if (m.sketches_turned || m.peels_turned)
+      m.turned = arena.take<std::uint8_t>(std::uint64_t{g.blocks} * turned_pitch(g));
     if (m.path == SketchPath::vectors) {
       std::size_t bytes = 0;
       must(vector_scratch_bytes(g, bytes));

@@ -11,8 +11,7 @@ void must(cudaError_t code);  // throws peel::Error
 // How a sketch is made and peeled on the current device.
 enum class SketchPath : std::uint8_t {
   none,     // packed
-  blocks,   // block by block out of a turned bitmap; sparse views go by members
-  members,  // members are dealt, and blocks peeled on the chip
+  chip,     // blocks are peeled in shared memory, out of a turned bitmap or from members that are dealt
   vectors,  // members are dealt, and values follow the order in which they peel
 };
 
@@ -36,6 +35,9 @@ struct Memory {
   std::uint64_t values_room = 0;  // in items
   void* vectors = nullptr;
   SketchPath path = SketchPath::none;
+  // Dense views only; sparse ones are added in device memory, and dealt.
+  bool sketches_turned = false;
+  bool peels_turned = false;
 };
 
 // What must be zero lies together at the front, and one kernel clears it together with the status. For arrays alone it
