@@ -1,5 +1,7 @@
 // cuda_program: the codec on the GPU against the codec on the CPU. Takes GoogleTest's options; says so where there is
-// no GPU. PEEL_TEST_SCALE=small runs as much as compute-sanitizer has the patience for. `make test-gpu` runs it.
+// no GPU. PEEL_TEST_SCALE=small runs as much as compute-sanitizer has the patience for, in several processes at once
+// (GTEST_TOTAL_SHARDS, GTEST_SHARD_INDEX): it spends most of its time on the first launch of each kernel. `make
+// test-gpu` runs it.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -216,5 +216,32 @@ TEST(CudaFloatCells, AgreeWithinTheirRounding) {
   }
 }
 
+// Additions of floats in a GPU's memory take numbers below 2^-126 for zero.
+TEST(CudaFloatCells, SubnormalsAreNoFurtherOffThanTheSmallestNormal) {
+  const std::uint64_t elements = 3000;
+  Elements x(ElementType::float32, elements, 0, std::byte{0});
+  for (std::uint64_t e = 0; e < elements; e += 10) {
+    x.as<float>()[e] = std::bit_cast<float>(static_cast<std::uint32_t>(1 + 20'000 * e));  // the largest are normal
+  }
+  const Plan plan = Plan::make({.elements = elements,
+                                .expected_items = elements / 10,
+                                .codec = Codec::sketch,
+                                .cells = CellType::float32,
+                                .index = Index::bitmap});
+  DeviceCodec device(plan, elements / 10, {});
+  const cuda::Status encoded = device.encode(x.view());
+  EXPECT_EQ(encoded.flags, 0u);
+  EXPECT_EQ(encoded.items, elements / 10);
+  Elements out(ElementType::float32, elements, 0, Elements::kOld);
+  std::vector<std::uint64_t> lost;
+  const cuda::Status status = device.decode(out, {}, lost);
+  EXPECT_EQ(status.flags, 0u);
+  ASSERT_EQ(status.lost, 0u);
+  for (std::uint64_t e = 0; e < elements; ++e) {
+    // A value is taken from a cell after up to two others in turn, each off by as much.
+    EXPECT_LE(std::abs(double{out.as<float>()[e]} - double{x.as<float>()[e]}), 0x1p-120) << "element " << e;
+  }
+}
+
 }  // namespace
 }  // namespace peel::testing

@@ -142,6 +142,26 @@ TEST(CudaWorkers, PackedMessagesOfOneUnionAddUpOnTheDevice) {
   }
 }
 
+// Over different indexes values of different items would be added up.
+TEST(CudaWorkers, PackedMessagesOfDifferentItemsAreNotMerged) {
+  for (const Index index : {Index::bitmap, Index::bloom}) {
+    const Patterned what{.elements = 5000, .density = 0.05, .seed = 16};
+    const Elements x = patterned(what);
+    const std::uint64_t items = count_items(x, what.type, 1, 0);
+    const Plan plan = Plan::make({.elements = what.elements, .expected_items = items, .workers = 2, .index = index});
+    Message message;
+    encode(plan, x.view(), message);
+    DeviceCodec device(plan, message.payload.size() / 4, {});
+    device.put(message);
+    EXPECT_EQ(device.merge(message).flags, 0u);
+    Message other = message;
+    other.index[0] ^= 1;
+    const cuda::Status status = device.merge(other);
+    EXPECT_EQ(status.flags, cuda::kCorrupt);
+    EXPECT_THROW(cuda::check(plan, status), Error);
+  }
+}
+
 // Random plans, as the property tests of the CPU's codec draw them: each worker's message, what the CPU makes of their
 // sum, and what the device makes of it.
 TEST(CudaWorkers, RandomPlans) {
