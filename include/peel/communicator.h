@@ -43,6 +43,9 @@ struct Collective {
   // is not used. The own one is left alone. A part may be in several pieces, the same number for every worker: then
   // `send` and `into` hold all pieces of worker 0, then those of worker 1, and so on.
   std::vector<std::span<std::byte>> into = {};
+  // all_gather in device memory, the same on every worker: pieces p of all workers are equally long and lie one after
+  // another, the own one among them already. A transport may then move all of them at once.
+  bool even = false;
   // bit_or in device memory: room to work in, apart from `data` and aligned to 64-bit words, of or_scratch_bytes().
   // What it holds in the end means nothing.
   std::span<std::byte> scratch = {};

@@ -37,6 +37,7 @@ void Slot::prepare(unsigned workers) {
     one.likely_bytes = 0;
     one.memory = Memory::host;
     one.into.clear();
+    one.even = false;
     one.scratch = {};
     one.fetch.clear();
   }

@@ -36,9 +36,24 @@ void check_send(const Collective& what, unsigned workers) {
          std::to_string(wanted) + " buffers to send, not " + std::to_string(what.send.size()) + ".");
 }
 
+bool lie_evenly(const Collective& what, std::size_t pieces) {
+  if (what.kind != Collective::Kind::all_gather) return false;
+  for (std::size_t i = 0; i < what.into.size(); ++i) {
+    const std::span<std::byte> first = what.into[i % pieces];
+    if (what.into[i].size() != first.size()) return false;
+    if (what.into[i].data() != first.data() + i / pieces * first.size()) return false;
+  }
+  return true;
+}
+
 // What a transport reads and writes on the device without another look.
 void check_into(const Collective& what, unsigned workers) {
-  if (!what.into.empty() && what.into.size() % workers == 0) return;
+  if (!what.into.empty() && what.into.size() % workers == 0) {
+    if (!what.even || lie_evenly(what, pieces_of(what, workers))) return;
+    refuse(
+        "What is gathered evenly must be equally long for all workers and lie one after another in `into`; leave "
+        "`even` out otherwise.");
+  }
   refuse("An " + std::string(name(what.kind)) + " in device memory among " + std::to_string(workers) +
          " workers needs a place in `into` for each of them, or several, and not " + std::to_string(what.into.size()) +
          " in all.");

@@ -18,6 +18,7 @@
 #include "peel/cuda.h"
 #include "peel/error.h"
 #include "peel/exchange.h"
+#include "transport/arguments.h"
 
 namespace peel::testing {
 
@@ -99,6 +100,7 @@ class DeviceTable {
     for (const Collective* one : all) {
       if (one->kind != all[0]->kind || one->memory != all[0]->memory) throw std::logic_error("workers ask differently");
     }
+    for (const Collective* one : all) detail::check_arguments(*one, static_cast<unsigned>(all.size()));
     require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     combine(all);
     for (unsigned w = 0; w < seats_.size(); ++w) {

@@ -4,6 +4,7 @@
 //
 //   PEEL_NCCL_PARTS="collectives host device speed faults"   what is checked
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
@@ -310,6 +311,40 @@ void check_device_letters(Communicator& communicator, Mirror& mirror) {
   }
 }
 
+// Parts of equal length in two pieces, the own ones in their places.
+void check_even_gather(Communicator& communicator, Mirror& mirror) {
+  Channel channel(communicator);
+  const unsigned workers = communicator.size();
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4097}, std::size_t{3} << 20}) {
+    mirror.clear();
+    const std::array<Twins, 2> all = {mirror.take(workers * bytes), mirror.take(workers * 5)};
+    Collective what{.kind = Kind::all_gather, .memory = Memory::device, .even = true};
+    const auto content = [](unsigned worker, std::size_t i) { return static_cast<std::byte>(worker * 31 + i * 7 + 1); };
+    for (unsigned w = 0; w < workers; ++w) {
+      what.into.push_back(all[0].device.subspan(w * bytes, bytes));
+      what.into.push_back(all[1].device.subspan(w * std::size_t{5}, 5));
+    }
+    for (std::size_t p = 0; p < 2; ++p) {
+      const std::size_t length = what.into[p].size();
+      what.send.push_back(what.into[communicator.rank() * 2 + p]);
+      for (std::size_t i = 0; i < length; ++i) {
+        all[p].host[communicator.rank() * length + i] = content(communicator.rank(), i + p);
+      }
+    }
+    mirror.upload();
+    channel.perform(what);
+    mirror.download();
+    bool good = mirror.gaps_are_untouched();
+    for (std::size_t p = 0; p < 2; ++p) {
+      const std::size_t length = what.into[p].size();
+      for (std::size_t i = 0; i < workers * length; ++i) {
+        good = good && all[p].host[i] == content(static_cast<unsigned>(i / length), i % length + p);
+      }
+    }
+    expect(good, communicator, "an even all_gather of " + std::to_string(bytes) + " bytes on the device");
+  }
+}
+
 // More than there are slots, in both memories, begun back to back.
 void check_both_memories_at_once(Communicator& communicator, Mirror& mirror) {
   const unsigned workers = communicator.size();
@@ -482,6 +517,10 @@ void check_device_arguments(Communicator& communicator, Mirror& mirror) {
   letters.what.into.pop_back();
   expect(code_of([&] { channel.perform(letters.what); }) == ErrorCode::invalid_argument, communicator,
          "no place for a part");
+  DeviceLetters uneven(Kind::all_gather, communicator, mirror, 0);
+  uneven.what.even = true;
+  expect(code_of([&] { channel.perform(uneven.what); }) == ErrorCode::invalid_argument, communicator,
+         "parts that lie anywhere, called even");
 }
 
 // The last worker stays away: the others must learn of it within the time-out, with their kernels waiting. The mirror
@@ -584,6 +623,7 @@ void check_collectives(Communicator& communicator, Mirror& mirror) {
   check_device_sums(communicator, mirror);
   check_device_or(communicator, mirror);
   check_device_letters(communicator, mirror);
+  if (communicator.size() > 1) check_even_gather(communicator, mirror);
   check_both_memories_at_once(communicator, mirror);
   check_device_chain(communicator, mirror);
 }

@@ -50,6 +50,7 @@ Collective& GpuCourse::ask(Chunk& chunk, Collective::Kind kind, Asks& asks, std:
   one.data = {};
   one.send.clear();
   one.into.clear();
+  one.even = false;
   one.scratch = {};
   one.fetch.clear();
   one.likely_bytes = 0;

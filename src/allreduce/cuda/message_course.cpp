@@ -22,15 +22,7 @@ bool MessageCourse::lack_room(std::span<const Status> statuses) {
 
 void MessageCourse::gather_messages(Chunk& chunk, Asks& asks, std::span<const Plan* const> plans,
                                     std::span<const Status* const> sent, const Lying& own) {
-  std::vector<const Status*> coming(sent.begin(), sent.end());
-  coming[chunk.world.rank] = &nothing_;
-  inbox_->make_room(plans, coming);
-  Collective& all = ask(chunk, Collective::Kind::all_gather, asks);
-  all.send = {own.index, own.values};
-  for (unsigned w = 0; w < chunk.world.size; ++w) {
-    all.into.push_back(inbox_->message(w).index);
-    all.into.push_back(inbox_->message(w).values);
-  }
+  inbox_->gather(plans, sent, chunk.world.rank, own, stream(), ask(chunk, Collective::Kind::all_gather, asks));
 }
 
 void MessageCourse::add_messages(Chunk& chunk, const Outbox::Share& share, std::span<const Status* const> sent,

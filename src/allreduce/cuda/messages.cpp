@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "allreduce/cuda/multiply.h"
@@ -119,6 +120,67 @@ void Inbox::make_room(std::span<const Plan* const> plans, std::span<const Status
   const auto [index, values] = lay_out(Arena(), Arena());
   std::byte* const at = slot_.arrived_index.ensure(std::max<std::size_t>(index, 1));
   lay_out(Arena(at), Arena(slot_.arrived_values.ensure(std::max<std::size_t>(values, 1))));
+}
+
+namespace {
+
+struct Lengths {
+  std::size_t index = 0;
+  std::size_t values = 0;
+};
+
+// The longest of messages that are so alike that all may take as much. Equal parts use all of a ring, so that an
+// eighth more bytes cost less than parts of different lengths do.
+std::optional<Lengths> about_even(std::span<const Plan* const> plans, std::span<const Status* const> sent) {
+  constexpr std::size_t kShort = std::size_t{64} << 10;
+  constexpr std::size_t kAlign = 256;
+  Lengths longest;
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Lengths own{index_bytes(*sent[i]), values_bytes(*plans[i], *sent[i])};
+    longest.index = std::max(longest.index, own.index);
+    longest.values = std::max(longest.values, own.values);
+    sum += own.index + own.values;
+  }
+  if ((longest.index + longest.values) * plans.size() > sum + sum / 8 + kShort) return std::nullopt;
+  return Lengths{(longest.index + kAlign - 1) / kAlign * kAlign, (longest.values + kAlign - 1) / kAlign * kAlign};
+}
+
+void copy_on_device(std::span<std::byte> to, std::span<const std::byte> from, cudaStream_t stream) {
+  if (from.empty()) return;
+  must(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDeviceToDevice, stream));
+}
+
+}  // namespace
+
+void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* const> sent, unsigned rank,
+                   const Lying& own, cudaStream_t stream, Collective& all) {
+  const auto pitch = about_even(plans, sent);
+  if (!pitch) {
+    std::vector<const Status*> coming(sent.begin(), sent.end());
+    const Status nothing;
+    coming[rank] = &nothing;
+    make_room(plans, coming);
+    all.send = {own.index, own.values};
+    for (const Lying& one : lying_) {
+      all.into.push_back(one.index);
+      all.into.push_back(one.values);
+    }
+    return;
+  }
+  std::byte* const index = slot_.arrived_index.ensure(std::max<std::size_t>(pitch->index * plans.size(), 1));
+  std::byte* const values = slot_.arrived_values.ensure(std::max<std::size_t>(pitch->values * plans.size(), 1));
+  lying_.clear();
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    all.into.emplace_back(index + i * pitch->index, pitch->index);
+    all.into.emplace_back(values + i * pitch->values, pitch->values);
+    lying_.push_back({all.into[2 * i].first(index_bytes(*sent[i])),
+                      all.into[2 * i + 1].first(values_bytes(*plans[i], *sent[i]))});
+  }
+  copy_on_device(lying_[rank].index, own.index, stream);
+  copy_on_device(lying_[rank].values, own.values, stream);
+  all.send = {all.into[2 * rank], all.into[2 * rank + 1]};
+  all.even = true;
 }
 
 void Reader::make_room(std::span<const Plan* const> plans, std::uint64_t most_items, std::size_t count) {

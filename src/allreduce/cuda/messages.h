@@ -60,6 +60,10 @@ class Inbox {
   void make_room(std::span<const Plan* const> plans, std::span<const Status* const> sent);
   [[nodiscard]] const Lying& message(std::size_t i) const { return lying_[i]; }
 
+  // Asks `all` for the messages of all workers, plans[w] and sent[w] of worker w. The own one is `own`.
+  void gather(std::span<const Plan* const> plans, std::span<const Status* const> sent, unsigned rank, const Lying& own,
+              cudaStream_t stream, Collective& all);
+
  private:
   GpuSlot& slot_;
   std::vector<Lying> lying_;

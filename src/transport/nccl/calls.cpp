@@ -55,6 +55,10 @@ void Group::broadcast(const std::byte* from, std::byte* to, std::size_t bytes, u
   check(ncclBroadcast(into, into, bytes, ncclInt8, static_cast<int>(root), comm_, stream), "ncclBroadcast", comm_);
 }
 
+void Group::gather(std::byte* all, std::size_t bytes, unsigned rank, cudaStream_t stream) {
+  check(ncclAllGather(all + rank * bytes, all, bytes, ncclInt8, comm_, stream), "ncclAllGather", comm_);
+}
+
 void Group::end() {
   open_ = false;
   check(ncclGroupEnd(), "ncclGroupEnd", comm_);

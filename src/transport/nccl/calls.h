@@ -35,6 +35,8 @@ class Group {
   void receive(std::byte* data, std::size_t bytes, unsigned peer, cudaStream_t stream);
   // From the root's `from` to everybody else's `to`.
   void broadcast(const std::byte* from, std::byte* to, std::size_t bytes, unsigned root, cudaStream_t stream);
+  // `bytes` of every worker, one after another; the own ones are there.
+  void gather(std::byte* all, std::size_t bytes, unsigned rank, cudaStream_t stream);
   void end();
 
  private:

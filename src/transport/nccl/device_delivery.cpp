@@ -38,9 +38,24 @@ DeviceDelivery::DeviceDelivery(const Collective& what, const Place& place)
 
 bool DeviceDelivery::move(const Slot& /*slot*/, std::size_t /*piece*/, unsigned /*stage*/) {
   Group group(place().comm);
-  what_.kind == Collective::Kind::all_gather ? broadcast(group) : deliver(group);
+  if (what_.even) {
+    gather(group);
+  } else if (what_.kind == Collective::Kind::all_gather) {
+    broadcast(group);
+  } else {
+    deliver(group);
+  }
   group.end();
   return true;
+}
+
+// All edges of NCCL's rings carry the same then, as in a dense sum.
+void DeviceDelivery::gather(Group& group) const {
+  const Parts parts(what_, place());
+  for (std::size_t p = 0; p < parts.pieces; ++p) {
+    const std::span<std::byte> first = parts.coming(0, p);
+    if (!first.empty()) group.gather(first.data(), first.size(), place().rank, place().stream);
+  }
 }
 
 // Everybody's pieces, one broadcast each: NCCL's rings carry more over sockets than sends and receives do. Gathering

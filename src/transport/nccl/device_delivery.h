@@ -1,5 +1,5 @@
 // all_to_all and all_gather in device memory, where lengths are known on both sides: one group of sends and receives,
-// or of broadcasts, from where the parts lie to where they belong.
+// of broadcasts, or of all-gathers, from where the parts lie to where they belong.
 #pragma once
 
 #include "transport/nccl/device_job.h"
@@ -14,6 +14,7 @@ class DeviceDelivery final : public DeviceJob {
   bool move(const Slot& slot, std::size_t piece, unsigned stage) override;
 
  private:
+  void gather(Group& group) const;
   void broadcast(Group& group) const;
   void deliver(Group& group) const;
 
