@@ -1,9 +1,11 @@
 // How verbs are put on streams: captured into a graph and replayed, repeated a thousand times with one result, on two
-// streams at once, and one after another without waiting in between.
+// streams and by several threads at once, and one after another without waiting in between.
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "cuda/checked_device.h"
@@ -181,6 +183,37 @@ TEST(CudaStreams, TwoStreamsAtOnceDoNotMeet) {
   one.expect_result(a);
   other.expect_result(b);
   third.expect_result(c);
+}
+
+// Each thread launches the same kernels with thread blocks of other sizes.
+TEST(CudaStreams, ThreadsAtOnceDoNotMeet) {
+  const std::vector<std::uint64_t> lengths = {scaled(150'001, 9001), 3001, 700, scaled(60'007, 6007)};
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> errors(lengths.size());
+  for (std::size_t t = 0; t < lengths.size(); ++t) {
+    threads.emplace_back([&, t] {
+      try {
+        const Patterned what{.elements = lengths[t], .density = 0.05, .seed = 80 + t};
+        const Elements x = patterned(what);
+        const std::uint64_t items = count_items(x, what.type, 1, 0);
+        for (const std::uint64_t expected : {2 * items, 8 * items}) {
+          const Plan plan = Plan::make({.elements = what.elements,
+                                        .expected_items = expected,
+                                        .codec = Codec::sketch,
+                                        .index = Index::bitmap,
+                                        .scale = kUnitScale});
+          Loop loop(plan, items);
+          loop.load(x);
+          for (std::uint64_t i = 0; i < scaled(1000, 5); ++i) loop.enqueue();
+          loop.expect_result(x);
+        }
+      } catch (...) {
+        errors[t] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) EXPECT_NO_THROW(if (error) std::rethrow_exception(error));
 }
 
 }  // namespace

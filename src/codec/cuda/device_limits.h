@@ -7,14 +7,6 @@
 
 namespace peel::cuda::detail {
 
-// A thread block gets more than 48 KiB of shared memory, what the kernel declares itself included, only when its kernel
-// was told so, on each device. Telling it again is allowed while a stream is captured.
-template <typename Kernel>
-cudaError_t allow_shared(Kernel* kernel, std::size_t bytes) {
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(bytes));
-}
-
 // The most that a thread block of the current device can ask for.
 inline cudaError_t shared_limit(std::size_t& bytes) {
   int device = 0;
@@ -23,6 +15,23 @@ inline cudaError_t shared_limit(std::size_t& bytes) {
   if (code == cudaSuccess) code = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   bytes = static_cast<std::size_t>(limit);
   return code;
+}
+
+// A thread block gets more than 48 KiB of shared memory, what the kernel declares itself included, only when its kernel
+// was told so, on each device. It is told the most there is rather than what one launch needs: threads that launch it
+// with different sizes would otherwise take the room from each other in between. Telling it again is allowed while a
+// stream is captured.
+template <typename Kernel>
+cudaError_t allow_shared(Kernel* kernel) {
+  const auto* const function = reinterpret_cast<const void*>(kernel);
+  cudaFuncAttributes about{};
+  cudaError_t code = cudaFuncGetAttributes(&about, function);
+  std::size_t limit = 0;
+  if (code == cudaSuccess) code = shared_limit(limit);
+  if (code != cudaSuccess) return code;
+  const int most = static_cast<int>(limit - about.sharedSizeBytes);
+  if (about.maxDynamicSharedSizeBytes == most) return cudaSuccess;
+  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
 }
 
 }  // namespace peel::cuda::detail

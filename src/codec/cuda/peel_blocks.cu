@@ -475,7 +475,7 @@ cudaError_t peel_blocks(const Geometry& g, const Conversion& how, const Items& a
   const Clearing clearing = clearing_of(g);
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
-    code = allow_shared(peel_turned<Bits>, memory_bytes(g));
+    code = allow_shared(peel_turned<Bits>);
     if (code != cudaSuccess) return;
     peel_turned<Bits><<<g.blocks + clearing.shares, kBlockThreads, memory_bytes(g), stream>>>(
         g, how, clearing, all.words, turned, flag_word, static_cast<const std::uint32_t*>(payload),
@@ -490,7 +490,7 @@ cudaError_t peel_members(const Geometry& g, const Conversion& how, const Dealt& 
   cudaError_t code = cudaSuccess;
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
-    code = allow_shared(peel_dealt<Bits>, memory_bytes(g));
+    code = allow_shared(peel_dealt<Bits>);
     if (code != cudaSuccess) return;
     peel_dealt<Bits><<<g.blocks, kBlockThreads, memory_bytes(g), stream>>>(
         g, how, dealt, static_cast<const std::uint32_t*>(payload), static_cast<const Bits*>(x),

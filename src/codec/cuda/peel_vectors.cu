@@ -299,7 +299,7 @@ template <typename Bits, typename Cell, unsigned kLanes>
 cudaError_t launch_values(const Geometry& g, const Conversion& how, const Division& division,
                           const VectorScratch& scratch, const Dealt& dealt, const void* payload, const void* x,
                           void* values, const Losses& losses, Status* status, cudaStream_t stream) {
-  const cudaError_t code = allow_shared(peel_values<Bits, Cell, kLanes>, division.value_shared);
+  const cudaError_t code = allow_shared(peel_values<Bits, Cell, kLanes>);
   if (code != cudaSuccess) return code;
   peel_values<Bits, Cell, kLanes>
       <<<static_cast<unsigned>(division.slices), kValueThreads, division.value_shared, stream>>>(
@@ -335,7 +335,7 @@ cudaError_t peel_vectors(const Geometry& g, const Conversion& how, const Dealt& 
   cudaError_t code = divide(g, division);
   if (code != cudaSuccess) return code;
   const VectorScratch scratch = cut(g, division, memory);
-  code = allow_shared(find_order, division.order_shared);
+  code = allow_shared(find_order);
   if (code != cudaSuccess) return code;
   find_order<<<g.blocks, kOrderThreads, division.order_shared, stream>>>(
       g, dealt, scratch.order, division.order_scratch == 0 ? nullptr : scratch.order_scratch, division.order_scratch,

@@ -87,7 +87,7 @@ cudaError_t sketch_blocks(const Geometry& g, const Conversion& how, const void* 
   cudaError_t code = cudaSuccess;
   with_bits(g.type, [&](auto b) {
     using Bits = decltype(b);
-    code = allow_shared(sketch_own<Bits>, bytes);
+    code = allow_shared(sketch_own<Bits>);
     if (code != cudaSuccess) return;
     sketch_own<Bits><<<g.blocks, kBlockThreads, bytes, stream>>>(g, how, static_cast<const Bits*>(x), turned,
                                                                  static_cast<std::uint32_t*>(payload));
