@@ -123,6 +123,8 @@ __global__ void __launch_bounds__(kThreads)
   std::uint32_t all = 0;
   for (const std::uint32_t one : found) all += one;
   if (all != 0) atomicAdd(reinterpret_cast<unsigned long long*>(&status->items), static_cast<unsigned long long>(all));
+  if (blockIdx.x != 0) return;
+  for (unsigned s = 0; s < count; ++s) status->recovered += sources[s].status->items;
 }
 
 template <ElementType kType, typename Bits>
