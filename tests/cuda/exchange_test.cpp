@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "allreduce/average.h"
+#include "allreduce/memory.h"
 #include "cuda/device_world.h"
 
 namespace peel::testing {
@@ -168,6 +169,58 @@ TEST(DeviceExchange, RepairsWhatDoesNotPeel) {
   EXPECT_EQ(world.report().repaired, 0u);
   expect_sum(world, KnownStep::draw({.elements = 200'000, .density = 0.5}, 2, random), ElementType::float32);
   EXPECT_GT(world.report().repaired, 65'536u);
+}
+
+// A tile that only one worker fills: of all messages only the one to its owner has too little room, and only the owner
+// sees that. All must say their lengths again.
+TEST(DeviceExchange, OneMessageLacksRoom) {
+  constexpr unsigned kWorkers = 4;
+  constexpr std::uint64_t kTile = 4096;
+  for (const Strategy strategy : {Strategy::split, Strategy::gather}) {
+    for (const unsigned owner : {0u, 1u, 3u}) {
+      SCOPED_TRACE(std::string(name(strategy)) + ", owner " + std::to_string(owner));
+      SeededDraw random(31);
+      DeviceWorld world(kWorkers, {.strategy = strategy, .grain = 1});
+      for (unsigned i = 0; i < 4; ++i) {
+        KnownStep step = KnownStep::draw({.elements = 100'003, .density = 0.001}, kWorkers, random);
+        for (std::uint64_t e = owner * kTile; i == 2 && e < (owner + 1) * kTile; ++e) {
+          step.sum[e] += 7 - step.workers[2][e];
+          step.workers[2][e] = 7;
+        }
+        expect_sum(world, step);
+        std::uint64_t all = 0;
+        for (const KnownGradient& worker : step.workers) all += worker.nonzeros();
+        for (State& state : world.states()) {  // what split or gather are chosen by
+          EXPECT_EQ(state.data().chunks[0].own_items, (all + kWorkers - 1) / kWorkers) << "step " << i;
+          EXPECT_EQ(state.data().chunks[0].items, step.union_items(1).size()) << "step " << i;
+        }
+      }
+    }
+  }
+}
+
+// Doubles that are no fixed-point number: a sketch gives what a dense sum gives, and says why.
+TEST(DeviceExchange, ValuesThatFitNoScale) {
+  std::string heard;
+  DeviceWorld world(2, {.strategy = Strategy::sketch, .log = [&](std::string_view sentence) { heard += sentence; }});
+  for (unsigned step = 0; step < 3; ++step) {
+    std::vector<double> x(5000, 0.0);
+    x[7] = step == 0 ? 1.0 : 1e300;
+    x[9] = 1.0;
+    const auto* bytes = reinterpret_cast<const std::byte*>(x.data());
+    const std::vector<std::byte> own(bytes, bytes + x.size() * sizeof(double));
+    world.reduce({own, own}, ElementType::float64);
+    for (unsigned w = 0; w < 2; ++w) {
+      ASSERT_FALSE(world.table().error(w)) << world.table().error(w)->what();
+      std::vector<double> sum(x.size());
+      std::memcpy(sum.data(), world.result(w, own.size()).data(), own.size());
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(sum[i], 2 * x[i]) << i;
+    }
+    EXPECT_EQ(world.report().not_finite, 0u);
+    EXPECT_EQ(world.report().strategy, step == 0 ? Strategy::sketch : Strategy::packed);
+  }
+  EXPECT_NE(heard.find("fit no fixed-point scale"), std::string::npos) << heard;
+  EXPECT_EQ(heard.find("NaN"), std::string::npos) << heard;
 }
 
 TEST(DeviceExchange, NoticesDamage) {
