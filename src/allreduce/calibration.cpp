@@ -1,5 +1,7 @@
 #include "allreduce/calibration.h"
 
+#include <string>
+
 #include "codec/values.h"
 #include "peel/error.h"
 
@@ -42,17 +44,22 @@ bool outdated_scale(Chunk& chunk, const Vitals& seen, bool overflowed) {
   const bool shrunk =
       has_scale(chunk.choice.plan) && seen.magnitude && *seen.magnitude < chunk.memory.magnitude - kShrunk;
   learn_magnitude(chunk, seen);
-  if (!overflowed && !shrunk) return false;
+  return overflowed || shrunk;
+}
+
+void report_rescale(Chunk& chunk, bool overflowed) {
   ++chunk.report.rescaled;
   chunk.log(overflowed ? "Values outgrew the fixed-point scale; the chunk is encoded again with a smaller one."
                        : "Values fell far below the fixed-point scale; the chunk is encoded again with a larger one.");
-  return true;
 }
 
-void refuse_not_finite(const Chunk& chunk) {
-  throw Error(ErrorCode::not_finite, "A worker has NaN or infinity in \"" + chunk.options.name +
-                                         "\", and this transport adds integers only; parts of the array may be summed "
-                                         "already, so skip the step, or use another transport.");
+void refuse_unfit(const Chunk& chunk, Unfit why) {
+  const bool range = why == Unfit::out_of_range;
+  throw Error(range ? ErrorCode::overflow : ErrorCode::not_finite,
+              std::string("A worker has ") + (range ? "values that fit no fixed-point scale" : "NaN or infinity") +
+                  " in \"" + chunk.options.name +
+                  "\", and this transport adds integers only; parts of the array may be summed already, so skip the "
+                  "step, or use another transport.");
 }
 
 }  // namespace peel::detail

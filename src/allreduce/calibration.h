@@ -15,11 +15,20 @@ Vitals own_vitals(Chunk& chunk);
 
 void learn_magnitude(Chunk& chunk, const Vitals& seen);
 
-// Learns magnitudes, and says whether the chunk has to be encoded again: a value outgrew the scale (`overflowed`), or
-// all of them fell so far below it that too few of their bits are left. The same answer on every worker.
+// Learns magnitudes, and says whether the scale does not fit: a value outgrew it (`overflowed`), or all of them fell so
+// far below it that too few of their bits are left. The same answer on every worker.
 bool outdated_scale(Chunk& chunk, const Vitals& seen, bool overflowed);
 
-// Thrown on every worker where a transport that adds integers only meets NaN or infinity.
-[[noreturn]] void refuse_not_finite(const Chunk& chunk);
+// The chunk is encoded again with a scale that fits.
+void report_rescale(Chunk& chunk, bool overflowed);
+
+// Why values cannot be fixed-point numbers.
+enum class Unfit : std::uint8_t {
+  not_finite,    // NaN or infinity somewhere
+  out_of_range,  // they fit no scale: doubles beyond 2^900, or integers that are wider than the cells
+};
+
+// Thrown on every worker where a transport that adds integers only meets such values.
+[[noreturn]] void refuse_unfit(const Chunk& chunk, Unfit why);
 
 }  // namespace peel::detail

@@ -25,6 +25,7 @@ constexpr double kBitmapItem = 10;     // the same with a bitmap
 constexpr double kAddItem = 60;        // an item of one worker
 constexpr double kPackMissing = 30;    // an item of the union that a worker does not have: leaving room for it
 constexpr double kHandling = 3;        // of each byte of values: packing, copying, unpacking
+constexpr double kOpenBitmap = 3;      // of a bitmap that a message becomes: passes to clear, count and add it
 constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
 
 // Coding or decoding the position of one item in a parcel.
@@ -38,7 +39,8 @@ struct Cost {
   double rounds = 0;
 };
 
-Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory) {
+Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
+             const ChunkMemory& memory) {
   const double workers = world.size;
   const double share = (workers - 1) / workers;
   const double array = real(plan.dense_bytes());
@@ -48,6 +50,8 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
   const double positions = real(plan.items());
   const double whole = (kScan + kExpand) * array;  // packed and sketch write every element
   const double scan = is_patched(memory.items, plan.items()) ? kScan * array + kPatchItem * items : whole;
+  // On a device a message is read as a bitmap over all that its sender may have, however few items there are.
+  const double opened = shape.memory == Memory::device ? kOpenBitmap * positions / 8 : 0;
   switch (strategy) {
     case Strategy::dense:
       return {2 * share * array, kAddDense * share * array, 2};
@@ -64,13 +68,14 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
     case Strategy::split:
       return {share * (parcel_bytes(positions, own, item_bytes) + parcel_bytes(positions, items, item_bytes)),
               scan + own * (2 * position_cost(own, positions) + kAddItem) +
-                  2 * items * position_cost(items, positions) + kHandling * (own + items) * item_bytes,
+                  2 * items * position_cost(items, positions) + kHandling * (own + items) * item_bytes +
+                  2 * opened,  // everybody's message of one share, then the sums of all shares
               2};
     default:
-      return {
-          (workers - 1) * parcel_bytes(positions, own, item_bytes),
-          scan + workers * own * (position_cost(own, positions) + kAddItem) + kHandling * workers * own * item_bytes,
-          1};
+      return {(workers - 1) * parcel_bytes(positions, own, item_bytes),
+              scan + workers * own * (position_cost(own, positions) + kAddItem) +
+                  kHandling * workers * own * item_bytes + workers * opened,
+              1};
   }
 }
 
@@ -123,8 +128,9 @@ std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& wor
   return {parcel(1 / workers, memory.own_items), parcel(1 / workers, memory.items)};
 }
 
-double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory) {
-  const Cost cost = cost_of(strategy, plan, world, memory);
+double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
+                        const ChunkMemory& memory) {
+  const Cost cost = cost_of(strategy, plan, world, shape, memory);
   return cost.bytes / world.link.bytes_per_second + cost.copied / world.link.copy_bytes_per_second +
          cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight);
 }
@@ -160,7 +166,8 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
   // A filter saves bytes and costs a pass over all items: take it where the wire is slow enough.
   o.index = Index::bitmap;
   Plan bitmap = Plan::make(o);
-  const bool pays = expected_seconds(strategy, plan, world, memory) < expected_seconds(strategy, bitmap, world, memory);
+  const auto seconds = [&](const Plan& with) { return expected_seconds(strategy, with, world, shape, memory); };
+  const bool pays = seconds(plan) < seconds(bitmap);
   return pays ? plan : bitmap;
 }
 
@@ -181,8 +188,8 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
     // Sums of fixed cells are rounded to a shared scale: not what somebody gets who did not ask for it.
     if (strategy == Strategy::sketch && world.moves_buffers) continue;
     const Choice choice = with(strategy);
-    const double seconds =
-        expected_seconds(strategy, choice.plan, world, memory) * (strategy == Strategy::dense ? kDenseMargin : 1);
+    const double seconds = expected_seconds(strategy, choice.plan, world, shape, memory) *
+                           (strategy == Strategy::dense ? kDenseMargin : 1);
     if (!best || seconds < least) {
       best = choice;
       least = seconds;

@@ -22,6 +22,7 @@ struct ChunkShape {
   std::uint64_t elements = 0;
   ElementType type = ElementType::float32;
   bool sparse = false;
+  Memory memory = Memory::host;
   std::uint64_t estimate_bytes = 0;  // of this chunk's payload; 0: lossless
 };
 
@@ -37,6 +38,7 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
 std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkMemory& memory);
 
 // Seconds one chunk is expected to take; exposed for tests.
-double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkMemory& memory);
+double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
+                        const ChunkMemory& memory);
 
 }  // namespace peel::detail

@@ -327,7 +327,7 @@ class Exchange::Impl {
 
   [[nodiscard]] ChunkShape shape_of(std::size_t chunk) const {
     const std::uint64_t elements = layout_.chunks[chunk].end - layout_.chunks[chunk].begin;
-    ChunkShape shape{.elements = elements, .type = type_, .sparse = sparse(), .estimate_bytes = 0};
+    ChunkShape shape{.elements = elements, .type = type_, .sparse = sparse(), .memory = dense_.memory};
     if (options().estimate_bytes != 0) {
       const double share = static_cast<double>(elements) / static_cast<double>(elements_);
       shape.estimate_bytes = std::max<std::uint64_t>(

@@ -42,7 +42,7 @@ class PackedCourse : public Course {
 
   void calibrate(Chunk& chunk, Asks& asks) {
     const Vitals seen = index_.take(chunk);
-    if (!seen.finite) refuse_not_finite(chunk);
+    if (!seen.finite) refuse_unfit(chunk, Unfit::not_finite);
     learn_magnitude(chunk, seen);
     plan_again(chunk);
     send_index(chunk, asks);
@@ -69,8 +69,11 @@ class PackedCourse : public Course {
     Slot& slot = chunk.slot;
     seen_ = index_.take(chunk);
     if (has_scale(chunk.choice.plan)) {
-      if (!seen_.finite) refuse_not_finite(chunk);
-      if (outdated_scale(chunk, seen_, (slot.message.flags() & kFlagOverflow) != 0) && ++attempts_ <= 2) {
+      if (!seen_.finite) refuse_unfit(chunk, Unfit::not_finite);
+      const bool overflowed = (slot.message.flags() & kFlagOverflow) != 0;
+      if (outdated_scale(chunk, seen_, overflowed)) {
+        if (++attempts_ > 2) refuse_unfit(chunk, Unfit::out_of_range);
+        report_rescale(chunk, overflowed);
         plan_again(chunk);
         return send_index(chunk, asks);
       }

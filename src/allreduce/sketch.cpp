@@ -1,8 +1,9 @@
-// sketch: index and cells go out together, one round, and the sum is peeled. Three things can go wrong, each seen by
+// sketch: index and cells go out together, one round, and the sum is peeled. Four things can go wrong, each seen by
 // every worker in what was combined, and mended in the same call:
 //
 //   values do not fit the scale       flag in the index, or vitals; redone with the scale that the vitals ask for
 //   NaN or infinity                   flag in the vitals; redone as packed, which adds as a dense sum does
+//   values that fit no scale          two other scales did not help; the same
 //   items do not peel                 every worker derives the same list; their cells are summed as they are (repair)
 //
 // Without knowledge of sizes and magnitudes (the first step) a round of vitals alone comes first.
@@ -46,7 +47,7 @@ class SketchCourse : public Course {
 
   void calibrate(Chunk& chunk, Asks& asks) {
     const Vitals seen = index_.take(chunk);
-    if (!seen.finite) return replace(chunk, asks);
+    if (!seen.finite) return replace(chunk, asks, Unfit::not_finite);
     calibrate_sketch(chunk, seen);
     encode_message(chunk, asks);
   }
@@ -70,9 +71,11 @@ class SketchCourse : public Course {
   void check(Chunk& chunk, Asks& asks) {
     Slot& slot = chunk.slot;
     seen_ = index_.take(chunk);
-    if (!seen_.finite) return replace(chunk, asks);
-    if (outdated_scale(chunk, seen_, (slot.message.flags() & kFlagOverflow) != 0)) {
-      if (++attempts_ > 2) return replace(chunk, asks);  // doubles that no scale reaches
+    if (!seen_.finite) return replace(chunk, asks, Unfit::not_finite);
+    const bool overflowed = (slot.message.flags() & kFlagOverflow) != 0;
+    if (outdated_scale(chunk, seen_, overflowed)) {
+      if (++attempts_ > 2) return replace(chunk, asks, Unfit::out_of_range);
+      report_rescale(chunk, overflowed);
       plan_sketch_again(chunk);
       return encode_message(chunk, asks);
     }
@@ -136,10 +139,9 @@ class SketchCourse : public Course {
     learn(chunk);
   }
 
-  // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
-  void replace(Chunk& chunk, Asks& asks) {
-    if (!chunk.world.sums_floats) refuse_not_finite(chunk);
-    replace_by_packed(chunk);
+  void replace(Chunk& chunk, Asks& asks, Unfit why) {
+    if (!chunk.world.sums_floats) refuse_unfit(chunk, why);
+    replace_by_packed(chunk, why);
     packed_ = make_packed();
     stage_ = Stage::replaced;
     packed_->step(chunk, asks);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "allreduce/calibration.h"
-
 namespace peel::detail {
 
 bool knows_sketch(const Chunk& chunk) {
@@ -23,9 +21,10 @@ void plan_sketch_again(Chunk& chunk) {
   chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
 }
 
-void replace_by_packed(Chunk& chunk) {
-  ++chunk.report.not_finite;
-  chunk.log("A worker has NaN or infinity; the chunk is exchanged as packed.");
+void replace_by_packed(Chunk& chunk, Unfit why) {
+  if (why == Unfit::not_finite) ++chunk.report.not_finite;
+  chunk.log(why == Unfit::not_finite ? "A worker has NaN or infinity; the chunk is exchanged as packed."
+                                     : "Values fit no fixed-point scale; the chunk is exchanged as packed.");
   StateOptions plain = chunk.options;
   plain.index = Index::bitmap;  // its size depends on nothing that was not agreed
   chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.memory)};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "allreduce/calibration.h"
 #include "allreduce/course.h"
 #include "allreduce/vitals.h"
 
@@ -16,8 +17,8 @@ bool knows_sketch(const Chunk& chunk);
 void calibrate_sketch(Chunk& chunk, const Vitals& seen);
 void plan_sketch_again(Chunk& chunk);
 
-// NaN or infinity somewhere: packed gives every worker what a dense sum gives.
-void replace_by_packed(Chunk& chunk);
+// Values cannot be fixed-point numbers: packed gives every worker what a dense sum gives.
+void replace_by_packed(Chunk& chunk, Unfit why);
 
 // What was peeled: items of the union, and how many of them were lost.
 void report_sketch(Chunk& chunk, std::uint64_t items, std::uint64_t lost, std::uint32_t rounds);

@@ -59,6 +59,20 @@ TEST(Choice, GatherWhileTheUnionIsLargerThanAllItems) {
   EXPECT_TRUE(split);
 }
 
+// Every message is read as a bitmap of the whole array there, in memory of its own: with hundreds of workers that
+// outweighs what one round saves, though nobody's items are anybody else's.
+TEST(Choice, NoGatherAmongHundredsOnADevice) {
+  constexpr LinkFacts kFabric{.latency_s = 30e-6, .bytes_per_second = 25e9, .copy_bytes_per_second = 1e12};
+  constexpr double kOwn = 1e-6;
+  for (const unsigned workers : {2u, 4u, 256u, 1024u}) {
+    const World world{.rank = 0, .size = workers, .link = kFabric};
+    const ChunkMemory memory = remembered(kOwn * workers, kOwn);
+    EXPECT_EQ(chosen(world, memory), Strategy::gather) << workers << " on the host";
+    const Strategy on_device = chosen(world, memory, {.elements = kElements, .memory = Memory::device});
+    EXPECT_EQ(on_device == Strategy::gather, workers <= 4) << workers << ": " << name(on_device);
+  }
+}
+
 // Its sums are rounded to a shared scale: for those who ask for it, or who have nothing better.
 TEST(Choice, NeverASketchWhereBuffersMove) {
   for (const unsigned workers : {2u, 4u, 64u}) {
@@ -144,7 +158,7 @@ TEST(ExpectedSeconds, GrowWithTheItems) {
     for (const double density : {0.0001, 0.001, 0.01, 0.1, 0.5}) {
       const ChunkMemory memory = remembered(density, density);
       const Plan plan = plan_for(strategy, {}, world_of(4), {.elements = kElements}, memory);
-      const double seconds = expected_seconds(strategy, plan, world_of(4), memory);
+      const double seconds = expected_seconds(strategy, plan, world_of(4), {.elements = kElements}, memory);
       EXPECT_GT(seconds, last) << name(strategy);
       last = seconds;
     }

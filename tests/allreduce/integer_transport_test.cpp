@@ -171,6 +171,22 @@ TEST(IntegerTransport, NotANumberIsAnErrorOnEveryWorker) {
   }
 }
 
+TEST(IntegerTransport, ValuesThatFitNoScaleAreAnErrorOnEveryWorker) {
+  for (const Strategy strategy : kPossible) {
+    const Errors errors = on_each_port(3, [&](Communicator& port) {
+      State state({.strategy = strategy, .link = kSlowLink, .timeout = kPatient, .name = "layer 7"});
+      std::vector<double> x(500, port.rank() == 1 ? 1e300 : 1.0);
+      allreduce(port, x, state);
+    });
+    for (const auto& error : errors) {
+      ASSERT_TRUE(error) << name(strategy);
+      EXPECT_EQ(error->code(), ErrorCode::overflow) << error->what();
+      expect_sentence(error->what(), "values that fit no fixed-point scale in \"layer 7\"");
+      EXPECT_STREQ(error->what(), errors[0]->what());
+    }
+  }
+}
+
 TEST(IntegerTransport, WorkersThatDifferAllRaise) {
   const Errors errors = on_each_port(3, [&](Communicator& port) {
     State state({.link = kSlowLink, .timeout = kPatient});

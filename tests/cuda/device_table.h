@@ -24,10 +24,10 @@ namespace peel::testing {
 
 class DeviceTable {
  public:
-  explicit DeviceTable(unsigned workers) {
+  explicit DeviceTable(unsigned workers, const cuda::Allocator& allocator = {}) {
     for (unsigned w = 0; w < workers; ++w) {
       seats_.push_back(std::make_unique<Seat>());
-      seats_[w]->device = cuda::make_device(seats_[w]->stream, workers);
+      seats_[w]->device = cuda::make_device(seats_[w]->stream, workers, allocator);
     }
   }
 
@@ -35,6 +35,8 @@ class DeviceTable {
     return {
         .rank = worker, .size = static_cast<unsigned>(seats_.size()), .link = link, .device = seats_[worker]->device};
   }
+
+  [[nodiscard]] cudaStream_t stream(unsigned worker) const { return seats_[worker]->stream; }
 
   // One exchange of all workers, until all are finished or have thrown.
   template <typename Make>
@@ -77,12 +79,16 @@ class DeviceTable {
     std::optional<Error> error;
   };
 
+  // For all it can ask for: so a chunk is encoded while the opening is under way, as with a real driver.
   static bool ask(Seat& seat) {
     if (seat.error || seat.exchange->finished()) return false;
     try {
-      Collective* what = seat.exchange->next();
-      if (what != nullptr) seat.waiting.push_back(what);
-      return what != nullptr || seat.exchange->finished();
+      bool moved = false;
+      while (Collective* what = seat.exchange->next()) {
+        seat.waiting.push_back(what);
+        moved = true;
+      }
+      return moved || seat.exchange->finished();
     } catch (const Error& error) {
       seat.error = error;
       seat.exchange.reset();  // gives its memory back while work may be on the stream

@@ -5,66 +5,12 @@
 #include <cmath>
 #include <limits>
 
-#include "allreduce/known_gradients.h"
-#include "cuda/device_table.h"
+#include "allreduce/average.h"
+#include "allreduce/memory.h"
+#include "cuda/device_world.h"
 
 namespace peel::testing {
 namespace {
-
-constexpr LinkFacts kSlow{.latency_s = 50e-6, .bytes_per_second = 125e6, .copy_bytes_per_second = 8e9};
-constexpr Strategy kStrategies[] = {Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split,
-                                    Strategy::gather};
-
-// Arrays of all workers on the device, and a state for each.
-class DeviceWorld {
- public:
-  DeviceWorld(unsigned workers, const StateOptions& options) : table(workers) {
-    for (unsigned w = 0; w < workers; ++w) {
-      states_.emplace_back(options);
-      arrays_.push_back(std::make_unique<DeviceBytes>("array"));
-    }
-  }
-
-  // `offset`: elements past an aligned address.
-  void reduce(const std::vector<std::vector<std::byte>>& x, ElementType type, std::size_t offset = 0) {
-    for (unsigned w = 0; w < states_.size(); ++w) {
-      arrays_[w]->reset(x[w].size(), offset * size_of(type));
-      arrays_[w]->upload(x[w].data(), x[w].size());
-    }
-    table.run([&](unsigned w) {
-      const Dense array(arrays_[w]->data(), x[w].size() / size_of(type), type, Memory::device);
-      return std::make_unique<Exchange>(states_[w], table.world(w, kSlow), array);
-    });
-    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    for (const auto& array : arrays_) EXPECT_TRUE(array->fenced());
-  }
-  [[nodiscard]] std::vector<std::byte> result(unsigned worker, std::size_t bytes) const {
-    std::vector<std::byte> x(bytes);
-    arrays_[worker]->download(x.data(), bytes);
-    return x;
-  }
-
-  DeviceTable table;
-
- private:
-  std::vector<State> states_;
-  std::vector<std::unique_ptr<DeviceBytes>> arrays_;
-};
-
-std::vector<std::vector<std::byte>> dense_of(const KnownStep& step, ElementType type) {
-  std::vector<std::vector<std::byte>> all;
-  for (const KnownGradient& one : step.workers) all.push_back(one.dense(type));
-  return all;
-}
-
-void expect_sum(DeviceWorld& world, const KnownStep& step, ElementType type, std::size_t offset = 0) {
-  const auto x = dense_of(step, type);
-  world.reduce(x, type, offset);
-  for (unsigned w = 0; w < step.workers.size(); ++w) {
-    ASSERT_FALSE(world.table.error(w)) << world.table.error(w)->what();
-    EXPECT_EQ(difference(step.sum, type, world.result(w, x[w].size())), "") << "worker " << w;
-  }
-}
 
 class DeviceExchange : public ::testing::TestWithParam<Strategy> {};
 
@@ -105,27 +51,58 @@ TEST_P(DeviceExchange, JumpingSteps) {
   }
 }
 
+// Halves of floats are exact, so the average is half of the sum.
 TEST_P(DeviceExchange, Averages) {
-  if (GetParam() == Strategy::sketch) return;  // halves of units are no units of its scale
   SeededDraw random(13);
   for (const ElementType type : {ElementType::float32, ElementType::bfloat16, ElementType::float16}) {
     DeviceWorld world(2, {.strategy = GetParam(), .average = true});
-    KnownStep step = KnownStep::draw({.elements = 20'000, .type = type, .density = 0.1}, 2, random);
-    auto x = dense_of(step, type);
-    world.reduce(x, type);
-    // Halves of floats are exact, so the average is half of the sum.
-    const std::vector<std::byte> sum = step.sum.dense(type);
-    const std::vector<std::byte> out = world.result(0, sum.size());
-    detail::with_element(type, [&](auto t) {
-      using T = decltype(t);
-      for (std::uint64_t i = 0; i < 20'000; ++i) {
-        T whole;
-        T half;
-        std::memcpy(&whole, sum.data() + i * sizeof(T), sizeof(T));
-        std::memcpy(&half, out.data() + i * sizeof(T), sizeof(T));
-        ASSERT_EQ(detail::widen(half) * 2, detail::widen(whole)) << i;
+    for (unsigned i = 0; i < 2; ++i) {
+      expect_multiple(world, KnownStep::draw({.elements = 20'000, .type = type, .density = 0.1}, 2, random), 0.5, type);
+    }
+  }
+}
+
+// Values of any kind, `density` of them not zero.
+std::vector<std::byte> draw_reals(std::size_t elements, ElementType type, double density, SeededDraw& random) {
+  std::vector<std::byte> x(elements * size_of(type));
+  detail::with_element(type, [&](auto t) {
+    using T = decltype(t);
+    for (std::size_t i = 0; i < elements; ++i) {
+      if (static_cast<double>(random.below(1u << 20)) >= density * (1u << 20)) continue;
+      const T value = detail::narrow<T>(1 + static_cast<double>(random.below(1u << 30)) * 0x1p-27);  // up to 9
+      std::memcpy(x.data() + i * sizeof(T), &value, sizeof(T));
+    }
+  });
+  return x;
+}
+
+// Thirds are not exact: an average has the bits of a sum of products that the host made.
+TEST_P(DeviceExchange, AveragesHaveTheBitsOfASumOfProducts) {
+  constexpr unsigned kWorkers = 3;
+  constexpr std::size_t kElements = 20'011;
+  SeededDraw random(37);
+  for (const ElementType type :
+       {ElementType::float32, ElementType::float64, ElementType::bfloat16, ElementType::float16}) {
+    DeviceWorld averages(kWorkers, {.strategy = GetParam(), .average = true});
+    DeviceWorld sums(kWorkers, {.strategy = GetParam()});
+    for (unsigned i = 0; i < 3; ++i) {
+      SCOPED_TRACE(std::string(name(type)) + ", step " + std::to_string(i));
+      std::vector<std::vector<std::byte>> own;
+      std::vector<std::vector<std::byte>> products;
+      for (unsigned w = 0; w < kWorkers; ++w) {
+        own.push_back(draw_reals(kElements, type, i == 1 ? 0.3 : 0.03, random));
+        products.emplace_back(own[w].size());
+        detail::multiply(type, 1.0 / kWorkers, own[w], products[w].data());
       }
-    });
+      averages.reduce(own, type);
+      sums.reduce(products, type);
+      for (unsigned w = 0; w < kWorkers; ++w) {
+        ASSERT_FALSE(averages.table().error(w)) << averages.table().error(w)->what();
+        const std::vector<std::byte> found = averages.result(w, own[w].size());
+        EXPECT_EQ(found, sums.result(w, own[w].size())) << "worker " << w;
+        EXPECT_NE(found, std::vector<std::byte>(found.size())) << "all is zero";
+      }
+    }
   }
 }
 
@@ -146,7 +123,7 @@ TEST_P(DeviceExchange, NotFinite) {
     }
     world.reduce(x, ElementType::float32);
     for (unsigned w = 0; w < 2; ++w) {
-      ASSERT_FALSE(world.table.error(w)) << world.table.error(w)->what();
+      ASSERT_FALSE(world.table().error(w)) << world.table().error(w)->what();
       std::vector<float> out(5000);
       const auto bytes = world.result(w, 20'000);
       std::memcpy(out.data(), bytes.data(), bytes.size());
@@ -167,8 +144,8 @@ TEST(DeviceExchange, AutomaticGoesDense) {
   for (const double density : {0.001, 0.001, 0.001, 0.95, 0.95, 0.95, 0.95}) {
     expect_sum(world, KnownStep::draw({.elements = 300'000, .density = density}, 4, random), ElementType::float32);
   }
-  EXPECT_EQ(world.table.report(0).strategy, Strategy::dense);
-  EXPECT_EQ(world.table.report(0).exactness, Exactness::as_dense);
+  EXPECT_EQ(world.report().strategy, Strategy::dense);
+  EXPECT_EQ(world.report().exactness, Exactness::as_dense);
 }
 
 TEST(DeviceExchange, FindsTheGrain) {
@@ -179,7 +156,7 @@ TEST(DeviceExchange, FindsTheGrain) {
       const Drawing how{.elements = 200'000, .pattern = Pattern::rows, .density = 0.05, .row = 64, .phase = 5};
       expect_sum(world, KnownStep::draw(how, 2, random), ElementType::float32);
     }
-    EXPECT_EQ(world.table.report(0).grain, 64u) << name(strategy);
+    EXPECT_EQ(world.report().grain, 64u) << name(strategy);
   }
 }
 
@@ -189,9 +166,61 @@ TEST(DeviceExchange, RepairsWhatDoesNotPeel) {
   DeviceWorld world(2, {.strategy = Strategy::sketch, .grain = 1});
   expect_sum(world, KnownStep::draw({.elements = 200'000, .density = 0.001}, 2, random), ElementType::float32);
   expect_sum(world, KnownStep::draw({.elements = 200'000, .density = 0.001}, 2, random), ElementType::float32);
-  EXPECT_EQ(world.table.report(0).repaired, 0u);
+  EXPECT_EQ(world.report().repaired, 0u);
   expect_sum(world, KnownStep::draw({.elements = 200'000, .density = 0.5}, 2, random), ElementType::float32);
-  EXPECT_GT(world.table.report(0).repaired, 65'536u);
+  EXPECT_GT(world.report().repaired, 65'536u);
+}
+
+// A tile that only one worker fills: of all messages only the one to its owner has too little room, and only the owner
+// sees that. All must say their lengths again.
+TEST(DeviceExchange, OneMessageLacksRoom) {
+  constexpr unsigned kWorkers = 4;
+  constexpr std::uint64_t kTile = 4096;
+  for (const Strategy strategy : {Strategy::split, Strategy::gather}) {
+    for (const unsigned owner : {0u, 1u, 3u}) {
+      SCOPED_TRACE(std::string(name(strategy)) + ", owner " + std::to_string(owner));
+      SeededDraw random(31);
+      DeviceWorld world(kWorkers, {.strategy = strategy, .grain = 1});
+      for (unsigned i = 0; i < 4; ++i) {
+        KnownStep step = KnownStep::draw({.elements = 100'003, .density = 0.001}, kWorkers, random);
+        for (std::uint64_t e = owner * kTile; i == 2 && e < (owner + 1) * kTile; ++e) {
+          step.sum[e] += 7 - step.workers[2][e];
+          step.workers[2][e] = 7;
+        }
+        expect_sum(world, step);
+        std::uint64_t all = 0;
+        for (const KnownGradient& worker : step.workers) all += worker.nonzeros();
+        for (State& state : world.states()) {  // what split or gather are chosen by
+          EXPECT_EQ(state.data().chunks[0].own_items, (all + kWorkers - 1) / kWorkers) << "step " << i;
+          EXPECT_EQ(state.data().chunks[0].items, step.union_items(1).size()) << "step " << i;
+        }
+      }
+    }
+  }
+}
+
+// Doubles that are no fixed-point number: a sketch gives what a dense sum gives, and says why.
+TEST(DeviceExchange, ValuesThatFitNoScale) {
+  std::string heard;
+  DeviceWorld world(2, {.strategy = Strategy::sketch, .log = [&](std::string_view sentence) { heard += sentence; }});
+  for (unsigned step = 0; step < 3; ++step) {
+    std::vector<double> x(5000, 0.0);
+    x[7] = step == 0 ? 1.0 : 1e300;
+    x[9] = 1.0;
+    const auto* bytes = reinterpret_cast<const std::byte*>(x.data());
+    const std::vector<std::byte> own(bytes, bytes + x.size() * sizeof(double));
+    world.reduce({own, own}, ElementType::float64);
+    for (unsigned w = 0; w < 2; ++w) {
+      ASSERT_FALSE(world.table().error(w)) << world.table().error(w)->what();
+      std::vector<double> sum(x.size());
+      std::memcpy(sum.data(), world.result(w, own.size()).data(), own.size());
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(sum[i], 2 * x[i]) << i;
+    }
+    EXPECT_EQ(world.report().not_finite, 0u);
+    EXPECT_EQ(world.report().strategy, step == 0 ? Strategy::sketch : Strategy::packed);
+  }
+  EXPECT_NE(heard.find("fit no fixed-point scale"), std::string::npos) << heard;
+  EXPECT_EQ(heard.find("NaN"), std::string::npos) << heard;
 }
 
 TEST(DeviceExchange, NoticesDamage) {
@@ -200,13 +229,13 @@ TEST(DeviceExchange, NoticesDamage) {
     DeviceWorld world(2, {.strategy = strategy});
     const KnownStep step = KnownStep::draw({.elements = 100'000, .density = 0.02}, 2, random);
     expect_sum(world, step, ElementType::float32);
-    world.table.tamper = [](Collective& done, unsigned worker) {
+    world.table().tamper = [](Collective& done, unsigned worker) {
       if (worker != 1 || done.into.size() < 4 || done.into[0].empty()) return;
       require(cudaMemset(done.into[0].data() + done.into[0].size() / 2, 0x55, 8), "cudaMemset");
     };
     world.reduce(dense_of(step, ElementType::float32), ElementType::float32);
-    ASSERT_TRUE(world.table.error(1)) << name(strategy);
-    EXPECT_EQ(world.table.error(1)->code(), ErrorCode::corrupt_message);
+    ASSERT_TRUE(world.table().error(1)) << name(strategy);
+    EXPECT_EQ(world.table().error(1)->code(), ErrorCode::corrupt_message);
   }
 }
 

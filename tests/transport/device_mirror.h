@@ -54,11 +54,12 @@ class Mirror {
     return {{host_ + begin, bytes}, {device_ + begin, bytes}};
   }
 
-  // Both put a copy of all ranges on the stream; the second waits for it.
-  void upload() { copy(device_, host_, cudaMemcpyHostToDevice); }
-  void download() {
-    copy(host_, device_, cudaMemcpyDeviceToHost);
-    require(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  // Both put a copy of all ranges on the stream, or on another; the second waits for it.
+  void upload() { copy(device_, host_, cudaMemcpyHostToDevice, stream_); }
+  void download() { download(stream_); }
+  void download(cudaStream_t stream) {
+    copy(host_, device_, cudaMemcpyDeviceToHost, stream);
+    require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
 
   [[nodiscard]] bool gaps_are_untouched() const {
@@ -82,9 +83,9 @@ class Mirror {
     std::size_t end;
   };
 
-  void copy(std::byte* to, const std::byte* from, cudaMemcpyKind direction) {
+  void copy(std::byte* to, const std::byte* from, cudaMemcpyKind direction, cudaStream_t stream) {
     const std::size_t bytes = taken_.empty() ? 0 : end_ + kGap;
-    if (bytes != 0) require(cudaMemcpyAsync(to, from, bytes, direction, stream_), "cudaMemcpyAsync");
+    if (bytes != 0) require(cudaMemcpyAsync(to, from, bytes, direction, stream), "cudaMemcpyAsync");
   }
 
   std::size_t bytes_;

@@ -11,6 +11,7 @@ struct Desk {
   Communicator& nccl;
   Communicator& host;  // between the same workers, over inprocess: what sums in host memory give
   Mirror& mirror;      // on the stream of `nccl`
+  cudaStream_t other;  // sums are read from this one, without waiting for that of `nccl`
 };
 
 // One worker's part.

@@ -637,14 +637,17 @@ void check_host_allreduces(Communicator& communicator) {
 void check_everything(NcclWorker& worker, Everybody& everybody, Communicator& host) {
   Communicator& communicator = worker.communicator();
   Mirror mirror(mirror_bytes(communicator.size()), worker.stream());
+  cudaStream_t other = nullptr;
+  require(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   everybody.arrive_and_wait();
   if (wanted("collectives")) check_collectives(communicator, mirror);
   if (wanted("host")) check_host_allreduces(communicator);
-  if (wanted("device")) check_device_allreduces({communicator, host, mirror});
+  if (wanted("device")) check_device_allreduces({communicator, host, mirror, other});
   if (wanted("speed")) tell_speeds(communicator, mirror);
   everybody.arrive_and_wait();
   worker.close();
   mirror.release();
+  require(cudaStreamDestroy(other), "cudaStreamDestroy");
 }
 
 void check_faults(unsigned workers) {

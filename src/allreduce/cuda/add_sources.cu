@@ -1,6 +1,8 @@
 // Grid: a warp for each chunk, as expand has it. A lane holds the sums of 32 elements, four that follow each other of
 // every 128, in registers while it goes through the sources: each of them is read once, and x is written once.
 #include "allreduce/cuda/add_sources.h"
+
+#include "allreduce/cuda/float_types.h"
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
 #include "codec/cuda/tiles.cuh"
@@ -121,6 +123,8 @@ __global__ void __launch_bounds__(kThreads)
   std::uint32_t all = 0;
   for (const std::uint32_t one : found) all += one;
   if (all != 0) atomicAdd(reinterpret_cast<unsigned long long*>(&status->items), static_cast<unsigned long long>(all));
+  if (blockIdx.x != 0) return;
+  for (unsigned s = 0; s < count; ++s) status->recovered += sources[s].status->items;
 }
 
 template <ElementType kType, typename Bits>
@@ -135,23 +139,14 @@ void launch(const Geometry& g, const AddedItems* sources, unsigned count, void* 
 cudaError_t add_sources(const Geometry& g, const AddedItems* sources, unsigned count, void* x, const Stripes& where,
                         Status* status, cudaStream_t stream) {
   if (tiles_of(g) == 0) return cudaSuccess;
-  switch (g.type) {
-    case ElementType::float32:
-      launch<ElementType::float32, std::uint32_t>(g, sources, count, x, where, status, stream);
-      break;
-    case ElementType::float64:
-      launch<ElementType::float64, std::uint64_t>(g, sources, count, x, where, status, stream);
-      break;
-    case ElementType::float16:
-      launch<ElementType::float16, std::uint16_t>(g, sources, count, x, where, status, stream);
-      break;
-    case ElementType::bfloat16:
-      launch<ElementType::bfloat16, std::uint16_t>(g, sources, count, x, where, status, stream);
-      break;
-    default:
-      with_bits(g.type, [&](auto bits) {
-        launch<ElementType::int64, decltype(bits)>(g, sources, count, x, where, status, stream);
-      });
+  const bool is_float = with_float(g.type, [&](auto of) {
+    using Of = decltype(of);
+    launch<Of::kType, typename Of::Bits>(g, sources, count, x, where, status, stream);
+  });
+  if (!is_float) {
+    with_bits(g.type, [&](auto bits) {
+      launch<ElementType::int64, decltype(bits)>(g, sources, count, x, where, status, stream);
+    });
   }
   return cudaGetLastError();
 }

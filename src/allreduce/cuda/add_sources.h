@@ -14,7 +14,8 @@ struct AddedItems {
   const Status* status = nullptr;  // of reading the message: with any flag nothing is added
 };
 
-// Writes every element of the tiles `where` of x: the sum, or zero. status->items += the items of the union.
+// Writes every element of the tiles `where` of x: the sum, or zero. status->items += the items of the union, and
+// status->recovered += those of all sources.
 cudaError_t add_sources(const Geometry& g, const AddedItems* sources, unsigned count, void* x, const Stripes& where,
                         Status* status, cudaStream_t stream);
 

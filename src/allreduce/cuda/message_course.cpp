@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "allreduce/cuda/lengths.h"
+
 namespace peel::cuda::detail {
 
 Collective& MessageCourse::ask_lengths(Chunk& chunk, Asks& asks, Status* Numbers::*statuses, unsigned each) {
@@ -17,7 +19,8 @@ Collective& MessageCourse::ask_lengths(Chunk& chunk, Asks& asks, Status* Numbers
 }
 
 bool MessageCourse::lack_room(std::span<const Status> statuses) {
-  return std::any_of(statuses.begin(), statuses.end(), [](const Status& one) { return (one.flags & kNoRoom) != 0; });
+  return std::any_of(statuses.begin(), statuses.end(),
+                     [](const Status& one) { return (one.flags & (kNoRoom | kSomeNoRoom)) != 0; });
 }
 
 void MessageCourse::gather_messages(Chunk& chunk, Asks& asks, std::span<const Plan* const> plans,

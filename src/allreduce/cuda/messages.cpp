@@ -73,12 +73,13 @@ void Outbox::encode(Dense x, double factor, std::span<const Share> shares, Statu
     messages_.push_back(message);
     item_bytes_.push_back(item_bytes(share.plan));
     if (share.plan.elements() == 0) {  // a short array has fewer tiles than owners
-      must(cudaMemsetAsync(launch.status, 0, sizeof(Status), stream_));
+      require(cudaMemsetAsync(launch.status, 0, sizeof(Status), stream_), "cudaMemsetAsync");
       continue;
     }
     detail::encode(share.plan, {x.data, share.where}, message, launch);
-    must(multiply_items(share.plan.type(), factor, message.payload, room.items * share.plan.grain(), share.plan.grain(),
-                        launch.status, stream_));
+    require(multiply_items(share.plan.type(), factor, message.payload, room.items * share.plan.grain(),
+                           share.plan.grain(), launch.status, stream_),
+            "Averaging");
   }
 }
 
@@ -204,20 +205,22 @@ AddedItems Reader::read(const Plan& plan, const Lying& message, std::size_t plac
   Arena arena(slot_.opened.data() + place * pitch_);
   OpenMessage open(g, arena);
   const std::uint64_t done = (supers_of(g) + 2) / 2;
-  must(begin({}, status, reinterpret_cast<std::uint64_t*>(open.items.counts.done), done, stream_));
+  require(begin({}, status, reinterpret_cast<std::uint64_t*>(open.items.counts.done), done, stream_),
+          "Reading a message");
   auto* const index = reinterpret_cast<std::uint64_t*>(message.index.data());
   const std::uint64_t words = message.index.size() / sizeof(std::uint64_t);
   const std::uint64_t* flags = open.flag_word;
   if (g.index == Index::list) {
     Arena lists(slot_.scratch.data());
-    must(
-        decode_list(g, index, words, list_scratch(g, most_items_, lists), open.items, open.flag_word, status, stream_));
+    require(
+        decode_list(g, index, words, list_scratch(g, most_items_, lists), open.items, open.flag_word, status, stream_),
+        "Reading a list");
   } else {
     open.items.words = index;
     flags = index + words - 1;
   }
   const std::uint64_t room = message.values.size() / item_bytes(plan);
-  must(count(g, open.items, flags, room, status, Recovering::none, stream_));
+  require(count(g, open.items, flags, room, status, Recovering::none, stream_), "Counting items");
   return {.items = open.items, .values = message.values.data(), .room = room * g.grain, .status = status};
 }
 

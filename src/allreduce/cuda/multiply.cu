@@ -1,7 +1,8 @@
 // Grid: as many threads as fill a GPU, each taking every so many elements.
 #include "allreduce/cuda/multiply.h"
+
+#include "allreduce/cuda/float_types.h"
 #include "codec/cuda/conversion.cuh"
-#include "codec/cuda/element_bits.cuh"
 
 namespace peel::cuda::detail {
 
@@ -47,22 +48,10 @@ void launch(double factor, void* values, std::uint64_t count, std::uint32_t grai
 cudaError_t multiply_items(ElementType type, double factor, void* values, std::uint64_t room, std::uint32_t grain,
                            const Status* status, cudaStream_t stream) {
   if (factor == 1 || room == 0) return cudaSuccess;
-  switch (type) {
-    case ElementType::float32:
-      launch<ElementType::float32, std::uint32_t>(factor, values, room, grain, status, stream);
-      break;
-    case ElementType::float64:
-      launch<ElementType::float64, std::uint64_t>(factor, values, room, grain, status, stream);
-      break;
-    case ElementType::float16:
-      launch<ElementType::float16, std::uint16_t>(factor, values, room, grain, status, stream);
-      break;
-    case ElementType::bfloat16:
-      launch<ElementType::bfloat16, std::uint16_t>(factor, values, room, grain, status, stream);
-      break;
-    default:
-      break;  // integers have no average
-  }
+  with_float(type, [&](auto of) {  // integers have no average
+    using Of = decltype(of);
+    launch<Of::kType, typename Of::Bits>(factor, values, room, grain, status, stream);
+  });
   return cudaGetLastError();
 }
 

@@ -12,10 +12,11 @@
 namespace peel::cuda::detail {
 
 struct Numbers {
-  Status* sent = nullptr;    // [w * workers + v]: of what worker w sends worker v
-  Status* sums = nullptr;    // [2 w], [2 w + 1]: of adding and of encoding the share of worker w
-  Status* opened = nullptr;  // [w]: of reading what came from worker w
-  Status* verb = nullptr;    // of the last verb
+  Status* leaving = nullptr;  // [w]: of what this worker sends worker w
+  Status* sent = nullptr;     // [w]: of what worker w sends this one
+  Status* sums = nullptr;     // [2 w], [2 w + 1]: of adding and of encoding the share of worker w
+  Status* opened = nullptr;   // [w]: of reading what came from worker w
+  Status* verb = nullptr;     // of the last verb
   AddedItems* sources = nullptr;
   std::uint64_t* vitals = nullptr;  // combined
   std::uint64_t* flags = nullptr;   // of a combined index
@@ -24,7 +25,8 @@ struct Numbers {
 
   Numbers(std::byte* memory, unsigned workers) {
     Arena arena(memory);
-    sent = arena.take<Status>(std::uint64_t{workers} * workers);
+    leaving = arena.take<Status>(workers);
+    sent = arena.take<Status>(workers);
     sums = arena.take<Status>(std::uint64_t{2} * workers);
     opened = arena.take<Status>(workers);
     verb = arena.take<Status>(1);

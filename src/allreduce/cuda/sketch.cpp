@@ -13,6 +13,7 @@ namespace peel::cuda::detail {
 
 namespace {
 
+using peel::detail::Unfit;
 using peel::detail::Vitals;
 
 class GpuSketch final : public GpuCourse {
@@ -65,7 +66,7 @@ class GpuSketch final : public GpuCourse {
 
   void calibrate(Chunk& chunk, Asks& asks) {
     const Vitals seen = index_.take(chunk.view.type(), here());
-    if (!seen.finite) return replace(chunk, asks);
+    if (!seen.finite) return replace(chunk, asks, Unfit::not_finite);
     calibrate_sketch(chunk, seen);
     encode_message(chunk, asks);
   }
@@ -89,9 +90,11 @@ class GpuSketch final : public GpuCourse {
 
   void check_sums(Chunk& chunk, Asks& asks) {
     seen_ = index_.take(chunk.view.type(), here());
-    if (!seen_.finite) return replace(chunk, asks);
-    if (outdated_scale(chunk, seen_, index_.overflowed(here()))) {
-      if (++attempts_ > 2) return replace(chunk, asks);  // doubles that no scale reaches
+    if (!seen_.finite) return replace(chunk, asks, Unfit::not_finite);
+    const bool overflowed = index_.overflowed(here());
+    if (outdated_scale(chunk, seen_, overflowed)) {
+      if (++attempts_ > 2) return replace(chunk, asks, Unfit::out_of_range);
+      report_rescale(chunk, overflowed);
       plan_sketch_again(chunk);
       return encode_message(chunk, asks);
     }
@@ -165,9 +168,8 @@ class GpuSketch final : public GpuCourse {
     stage_ = Stage::repaired;
   }
 
-  // NaN or infinity somewhere: packed gives every worker what a dense sum gives.
-  void replace(Chunk& chunk, Asks& asks) {
-    replace_by_packed(chunk);
+  void replace(Chunk& chunk, Asks& asks, Unfit why) {
+    replace_by_packed(chunk, why);
     chunk.view = peel::detail::ChunkView(chunk.view.dense(), 1);  // it is averaged already
     packed_ = make_gpu_packed(gpu_);
     stage_ = Stage::replaced;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "allreduce/cuda/lengths.h"
 #include "allreduce/cuda/message_course.h"
 #include "codec/cuda/interpretation.h"
 
@@ -56,28 +57,39 @@ class GpuSplit final : public MessageCourse {
       outbox_.emplace(slot_of(chunk), stream());
       inbox_.emplace(slot_of(chunk));
     }
-    outbox_->encode(chunk.view.dense(), chunk.view.factor(), shares_, there().sent + chunk.world.rank * workers);
-    ask_lengths(chunk, asks, &Numbers::sent, workers);
+    outbox_->encode(chunk.view.dense(), chunk.view.factor(), shares_, there().leaving);
+    send_lengths(chunk, asks);
+  }
+
+  void send_lengths(Chunk& chunk, Asks& asks) {
+    const unsigned workers = chunk.world.size;
+    const unsigned rank = chunk.world.rank;
+    require(post_lengths(there().leaving, workers, rank, there().sent, stream()), "Posting lengths");
+    Collective& lengths = ask(chunk, Collective::Kind::all_to_all, asks);
+    const auto piece = [&](Status* of, unsigned w) {
+      return std::span(reinterpret_cast<std::byte*>(of + w), w == rank ? 0 : sizeof(Status));
+    };
+    for (unsigned w = 0; w < workers; ++w) {
+      lengths.send.push_back(piece(there().leaving, w));
+      lengths.into.push_back(piece(there().sent, w));
+    }
+    fetch(lengths, &Numbers::leaving, workers);
+    fetch(lengths, &Numbers::sent, workers);
     stage_ = Stage::lengths;
   }
 
   // Of the items that worker w sends this one.
   [[nodiscard]] std::vector<const Status*> coming_items(const Chunk& chunk) const {
     std::vector<const Status*> statuses;
-    for (unsigned w = 0; w < chunk.world.size; ++w) {
-      statuses.push_back(here().sent + w * chunk.world.size + chunk.world.rank);
-    }
+    for (unsigned w = 0; w < chunk.world.size; ++w) statuses.push_back(here().sent + w);
     return statuses;
   }
 
   void send_items(Chunk& chunk, Asks& asks) {
     const unsigned workers = chunk.world.size;
     const unsigned rank = chunk.world.rank;
-    const Status* sent = here().sent;
-    if (lack_room({sent, std::size_t{workers} * workers})) {
-      if (widen(shares_, sent + rank * workers)) return encode_items(chunk, asks);
-      ask_lengths(chunk, asks, &Numbers::sent, workers);
-      return;
+    if (lack_room({here().sent, workers})) {
+      return widen(shares_, here().leaving) ? encode_items(chunk, asks) : send_lengths(chunk, asks);
     }
     std::vector<const Status*> coming = coming_items(chunk);
     for (const Status* one : coming) check_sent(shares_[rank].plan, *one);
@@ -86,7 +98,7 @@ class GpuSplit final : public MessageCourse {
     inbox_->make_room(plans, coming);
     Collective& items = ask(chunk, Collective::Kind::all_to_all, asks);
     for (unsigned w = 0; w < workers; ++w) {
-      add_piece(items, w == rank ? Lying{} : outbox_->message(w, sent[rank * workers + w]), inbox_->message(w));
+      add_piece(items, w == rank ? Lying{} : outbox_->message(w, here().leaving[w]), inbox_->message(w));
     }
     stage_ = Stage::items;
   }
@@ -106,7 +118,7 @@ class GpuSplit final : public MessageCourse {
     const unsigned rank = chunk.world.rank;
     require(cudaMemsetAsync(there().sums, 0, 2 * workers * sizeof(Status), stream()), "cudaMemsetAsync");
     if (shares_[rank].plan.elements() != 0) {
-      const Lying own = outbox_->message(rank, here().sent[rank * workers + rank]);
+      const Lying own = outbox_->message(rank, here().leaving[rank]);
       add_messages(chunk, shares_[rank], coming_items(chunk), own, there().sums + 2 * rank);
     }
     encode_sums(chunk, asks);
@@ -128,7 +140,7 @@ class GpuSplit final : public MessageCourse {
     const unsigned rank = chunk.world.rank;
     const Status* sums = here().sums;
     for (unsigned w = 0; w < workers && shares_[rank].plan.elements() != 0; ++w) {
-      check_arrived(here().sent[w * workers + rank], here().opened[w]);
+      check_arrived(here().sent[w], here().opened[w]);
     }
     if (lack_room({sums, std::size_t{2} * workers})) {
       if (widen(std::span(sums_).subspan(rank, 1), sums + 2 * rank + 1)) return encode_sums(chunk, asks);
@@ -179,7 +191,7 @@ class GpuSplit final : public MessageCourse {
         check_arrived(here().sums[2 * w + 1], here().opened[w]);
       }
       items += here().sums[2 * w].items;
-      for (unsigned v = 0; v < workers; ++v) added += here().sent[w * workers + v].items;
+      added += here().sums[2 * w].recovered;
     }
     finish_sums(chunk, asks, items, added);
   }
