@@ -147,9 +147,13 @@ std::optional<Lengths> about_even(std::span<const Plan* const> plans, std::span<
   return Lengths{(longest.index + kAlign - 1) / kAlign * kAlign, (longest.values + kAlign - 1) / kAlign * kAlign};
 }
 
-void copy_on_device(std::span<std::byte> to, std::span<const std::byte> from, cudaStream_t stream) {
-  if (from.empty()) return;
-  must(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDeviceToDevice, stream));
+// The rest of what is sent is zero, so that nobody gets what was there before.
+void copy_padded(std::span<std::byte> to, std::span<const std::byte> from, cudaStream_t stream) {
+  if (!from.empty()) {
+    require(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+  }
+  const std::span<std::byte> rest = to.subspan(from.size());
+  if (!rest.empty()) require(cudaMemsetAsync(rest.data(), 0, rest.size(), stream), "cudaMemsetAsync");
 }
 
 }  // namespace
@@ -175,11 +179,11 @@ void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* c
   for (std::size_t i = 0; i < plans.size(); ++i) {
     all.into.emplace_back(index + i * pitch->index, pitch->index);
     all.into.emplace_back(values + i * pitch->values, pitch->values);
-    lying_.push_back({all.into[2 * i].first(index_bytes(*sent[i])),
-                      all.into[2 * i + 1].first(values_bytes(*plans[i], *sent[i]))});
+    lying_.push_back(
+        {all.into[2 * i].first(index_bytes(*sent[i])), all.into[2 * i + 1].first(values_bytes(*plans[i], *sent[i]))});
   }
-  copy_on_device(lying_[rank].index, own.index, stream);
-  copy_on_device(lying_[rank].values, own.values, stream);
+  copy_padded(all.into[2 * rank], own.index, stream);
+  copy_padded(all.into[2 * rank + 1], own.values, stream);
   all.send = {all.into[2 * rank], all.into[2 * rank + 1]};
   all.even = true;
 }
