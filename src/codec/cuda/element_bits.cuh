@@ -53,6 +53,28 @@ __device__ inline void store_quad(std::uint64_t* to, const std::uint64_t (&v)[4]
   __stcs(reinterpret_cast<ulonglong2*>(to), make_ulonglong2(v[0], v[1]));
   __stcs(reinterpret_cast<ulonglong2*>(to) + 1, make_ulonglong2(v[2], v[3]));
 }
+
+// Four elements of at most 4 bytes as one load.
+__device__ inline void load_quad(const std::uint8_t* from, std::uint8_t (&v)[4]) {
+  const std::uint32_t four = __ldcs(reinterpret_cast<const std::uint32_t*>(from));
+#pragma unroll
+  for (unsigned e = 0; e < 4; ++e) v[e] = static_cast<std::uint8_t>(four >> (8 * e));
+}
+__device__ inline void load_quad(const std::uint16_t* from, std::uint16_t (&v)[4]) {
+  const uint2 four = __ldcs(reinterpret_cast<const uint2*>(from));
+  v[0] = static_cast<std::uint16_t>(four.x);
+  v[1] = static_cast<std::uint16_t>(four.x >> 16);
+  v[2] = static_cast<std::uint16_t>(four.y);
+  v[3] = static_cast<std::uint16_t>(four.y >> 16);
+}
+__device__ inline void load_quad(const std::uint32_t* from, std::uint32_t (&v)[4]) {
+  const uint4 four = __ldcs(reinterpret_cast<const uint4*>(from));
+  v[0] = four.x;
+  v[1] = four.y;
+  v[2] = four.z;
+  v[3] = four.w;
+}
+
 template <typename Bits>
 __device__ bool takes_quads(const Bits* to) {
   return reinterpret_cast<std::uintptr_t>(to) % (sizeof(Bits) == 8 ? 16 : 4 * sizeof(Bits)) == 0;

@@ -51,15 +51,19 @@ struct Items {
   Counts counts;
 };
 
-// Where the elements of a bitmap's items come from: x, or values in the order of the items. Of single elements, `kept`
-// has those of each tile that has no more than kKept of them, from kKept * tile on: mark() puts them there while it has
-// them, and nobody has to read x again. Null: it does not.
-inline constexpr std::uint32_t kKept = kTilePositions / 4;
+// The single elements of each tile that has no more than `room` of them, from room * tile on: mark() puts them there
+// while it has them, and nobody has to read x again. Null: it does not.
+struct Kept {
+  void* values = nullptr;
+  std::uint32_t room = 0;
+};
+
+// Where the elements of a bitmap's items come from: x, or values in the order of the items.
 struct Source {
   const void* x = nullptr;
   Stripes where = {};  // of x
   const void* values = nullptr;
-  const void* kept = nullptr;
+  Kept kept = {};
 };
 
 // Which elements count as zero, and which fit (values.h on the host): magnitudes as unsigned integers.
@@ -84,9 +88,9 @@ struct Conversion {
 cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, std::uint64_t words, cudaStream_t stream);
 
 // ---- dense -> bitmap
-// Writes items.words (all of them) and counts; status->items and flags. `kept` as in Source, or null.
+// Writes items.words (all of them) and counts; status->items and flags.
 cudaError_t mark(const Geometry& g, const Limits& limits, const void* x, const Stripes& where, const Items& items,
-                 std::uint64_t* flag_word, void* kept, Status* status, cudaStream_t stream);
+                 std::uint64_t* flag_word, const Kept& kept, Status* status, cudaStream_t stream);
 // Counts a bitmap that came from elsewhere. Bits past the last item are damage. Without a status nothing is reported;
 // where no item can get lost, all are reported as recovered. More than `room` items are reported as such.
 enum class Recovering : std::uint8_t { none, all };

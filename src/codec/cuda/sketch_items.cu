@@ -37,15 +37,15 @@ __device__ void add_everywhere(const Geometry& g, const Conversion& how, std::ui
 template <typename Bits, typename Cell>
 __global__ void __launch_bounds__(kThreads)
     add_tiles(Geometry g, std::uint64_t tiles, Conversion how, const Bits* __restrict__ x,
-              const Bits* __restrict__ values, const Bits* __restrict__ kept, Items own, Cell* __restrict__ cells,
-              const Status* status) {
+              const Bits* __restrict__ values, const Bits* __restrict__ kept, std::uint32_t kept_room, Items own,
+              Cell* __restrict__ cells, const Status* status) {
   __shared__ std::uint16_t lists[kWarps][kListed];
   const std::uint64_t tile = own_tile();
   if (tile >= tiles) return;
   const std::uint64_t first = tile << kTileLog2;
   const std::uint64_t rank = values == nullptr ? 0 : rank_of(own.counts, tile);
   const Bits* here = nullptr;  // the tile's elements, where they were kept
-  if (kept != nullptr && items_of_tile(own.counts, tile, tiles, status) <= kKept) here = kept + tile * kKept;
+  if (kept != nullptr && items_of_tile(own.counts, tile, tiles, status) <= kept_room) here = kept + tile * kept_room;
   list_tile(
       first, lists[threadIdx.x >> 5], [&](std::uint64_t at) { return mask_word(own, 0, at); },
       [&](const std::uint16_t* list, std::uint32_t count, std::uint32_t before) {
@@ -123,7 +123,8 @@ void launch(const Geometry& g, const Conversion& how, const Source& source, cons
   const auto* values = static_cast<const Bits*>(source.values);
   if (g.grain == 1) {
     add_tiles<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), how, x, values,
-                                                       static_cast<const Bits*>(source.kept), own, cells, status);
+                                                       static_cast<const Bits*>(source.kept.values), source.kept.room,
+                                                       own, cells, status);
   } else {
     add_vectors<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), how, x, values, own, cells);
   }

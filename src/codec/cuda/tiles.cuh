@@ -190,9 +190,9 @@ __device__ inline std::uint64_t rank_of_chunk(const Items& items, std::uint32_t 
   return (rank_of(items.counts, tile) << grain_log2) + __reduce_add_sync(kAll, before);
 }
 
-// Whether all positions of a chunk are elements.
-__device__ inline bool is_inside(const Geometry& g, std::uint64_t first) {
-  return first >= g.lead && first - g.lead + kChunk <= g.elements;
+// Whether all positions of a chunk, or so many, are elements.
+__device__ inline bool is_inside(const Geometry& g, std::uint64_t first, std::uint32_t positions = kChunk) {
+  return first >= g.lead && first - g.lead + positions <= g.elements;
 }
 
 // The set positions of a tile, listed in shared memory as offsets from its first: with them a lane takes one position

@@ -27,6 +27,7 @@ using detail::Conversion;
 using detail::conversion_of;
 using detail::Geometry;
 using detail::Items;
+using detail::Kept;
 using detail::limits_of;
 using detail::Losses;
 using detail::Memory;
@@ -131,17 +132,17 @@ struct Marked {
   Source source;
 };
 
-Marked mark_view(const Call& call, const Striped& x, const Items& own, std::uint64_t* flag_word, void* kept) {
+Marked mark_view(const Call& call, const Striped& x, const Items& own, std::uint64_t* flag_word, const Kept& kept) {
   must(
       detail::mark(call.g(), limits_of(call.g()), x.data, x.where, own, flag_word, kept, call.status(), call.stream()));
   return {own, {.x = x.data, .where = x.where, .kept = kept}};
 }
 
-Marked mark_view(const Call& call, ConstDense x, const Items& own, std::uint64_t* flag_word, void* kept) {
+Marked mark_view(const Call& call, ConstDense x, const Items& own, std::uint64_t* flag_word, const Kept& kept) {
   return mark_view(call, {x.data, contiguous(call.g())}, own, flag_word, kept);
 }
 
-Marked mark_view(const Call& call, const ConstSparse& x, const Items& own, std::uint64_t* flag_word, void*) {
+Marked mark_view(const Call& call, const ConstSparse& x, const Items& own, std::uint64_t* flag_word, const Kept&) {
   must(detail::gather_sparse(call.g(), limits_of(call.g()), x.items, x.count, x.values, call.memory().sparse, own,
                              flag_word, call.status(), call.stream()));
   must(detail::count(call.g(), own, nullptr, kPlannedItems, call.status(), Recovering::none, call.stream()));
@@ -168,7 +169,7 @@ Marked write_index(const Call& call, const View& x, std::uint64_t* support, cons
     must(cudaMemsetAsync(own.words + own.count - tail, 0, tail * sizeof(std::uint64_t), call.stream()));
   }
   // Between two rounds nothing is kept: what round two packs is the union.
-  const Marked marked = mark_view(call, x, own, flag_word, support == nullptr ? call.memory().kept_values : nullptr);
+  const Marked marked = mark_view(call, x, own, flag_word, support == nullptr ? call.memory().kept_values : Kept{});
   switch (g.index) {
     case Index::bloom:
       must(detail::bloom_insert(g, own.words, message.index, call.stream()));

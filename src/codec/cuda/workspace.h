@@ -30,7 +30,7 @@ struct Memory {
   SparseScratch sparse;
   Dealt dealt;
   std::uint8_t* turned = nullptr;
-  void* kept_values = nullptr;  // Source::kept
+  Kept kept_values;
   void* values = nullptr;
   std::uint64_t values_room = 0;  // in items
   void* vectors = nullptr;
