@@ -15,6 +15,7 @@
 #include "parts.h"
 #include "peel/codec.h"
 #include "peel/exchange.h"
+#include "switch.h"
 #include "tensors.h"
 
 namespace peel::python {
@@ -260,4 +261,5 @@ NB_MODULE(_core, m) {
   peel::python::bind_collective(m);
   peel::python::bind_exchange(m);
   peel::python::bind_codec(m);
+  peel::python::bind_switch(m);
 }

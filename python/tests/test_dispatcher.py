@@ -50,7 +50,8 @@ class Wire:
 
 
 def _lane(note_error: Callable[[BaseException], object] = lambda error: error) -> Lane:
-    return Lane(SimpleNamespace(rank=0, size=2), LinkFacts(1e-5, 1e9, 1e9), note_error)
+    transport = SimpleNamespace(rank=0, size=2, moves_buffers=True, sums_floats=True)
+    return Lane(transport, LinkFacts(1e-5, 1e9, 1e9), note_error)
 
 
 @pytest.mark.parametrize(
