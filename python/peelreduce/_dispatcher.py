@@ -56,6 +56,9 @@ class Pending(Protocol):
     def drop(self) -> None: ...
 
 
+UnderWay = deque[tuple[_core.Collective, Pending]]
+
+
 class Lane:
     """What a task drives its exchange with."""
 
@@ -77,7 +80,8 @@ class Lane:
         )
 
     def drive(self, begin: Callable[[], _core.Exchange]) -> None:
-        """Performs everything that an exchange asks for. Throws if a worker is gone or stands still."""
+        """Performs everything that an exchange asks for. Throws if a worker is gone or stands still, and on all workers
+        NotFinite if the transport adds integers and a gradient is not finite; it may be partly summed then."""
         self._drive(begin, lambda exchange: exchange.finished)
 
     def agree(self, begin: Callable[[], _core.Exchange]) -> None:
@@ -90,16 +94,18 @@ class Lane:
             exchange = begin()
         except _core.Error as error:  # a world of one has nobody to tell
             raise Refused(str(error)) from error
-        under_way: deque[tuple[_core.Collective, Pending]] = deque()
+        under_way: UnderWay = deque()
         try:
             while not is_over(exchange):
-                while (what := _next(exchange)) is not None:
+                while (what := _next(exchange, under_way)) is not None:
                     under_way.append((what, self._begin(what)))
                 if under_way:
                     what, pending = under_way[0]
                     pending.wait()
                     under_way.popleft()
                     exchange.complete(what)
+        except _core.NotFinite:
+            raise  # on every worker, and nothing is under way
         except BaseException as error:
             if isinstance(error, _core.Error) and not (under_way or exchange.moving or isinstance(error, FailedHere)):
                 raise Refused(str(error)) from error
@@ -280,10 +286,15 @@ class Dispatcher:
         return None
 
 
-def _next(exchange: _core.Exchange) -> _core.Collective | None:
+def _next(exchange: _core.Exchange, under_way: UnderWay) -> _core.Collective | None:
     """What it encodes takes memory of this worker, which may not be there."""
     try:
         return exchange.next()
+    except _core.NotFinite:
+        while under_way:  # on every worker the same, so it completes
+            under_way[0][1].wait()
+            under_way.popleft()
+        raise
     except _core.Error:
         raise
     except Exception as local:
