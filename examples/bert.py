@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from training import draw_zipf, make_parser, send_nothing, train, zipf_table
+from training import draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
 
 START, SEPARATOR, SPECIAL = 0, 1, 2  # word pieces from SPECIAL on are words
 QUESTION = 6  # word pieces of a question
@@ -58,7 +58,7 @@ def main() -> None:
     model = DistributedDataParallel(
         QuestionAnswering(pieces, 512, 768, 12, 12) if options.full else QuestionAnswering(pieces, 512, 128, 2, 4)
     )
-    state = peelreduce.DDPState(strategy=options.strategy)
+    state = make_state(options)
     if options.reduce == "peel":
         model.register_comm_hook(state, peelreduce.allreduce_hook)
     elif options.reduce == "nothing":

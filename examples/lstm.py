@@ -13,7 +13,7 @@ import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from training import draw_zipf, make_parser, send_nothing, train, zipf_table
+from training import draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
 
 LENGTH = 20  # words of each text that are predicted
 
@@ -70,7 +70,7 @@ def main() -> None:
 
     # Gradients that are views of buckets: otherwise 1.7 GB more for each worker in full size.
     model = DistributedDataParallel(LanguageModel(words, width, hidden, options.sparse), gradient_as_bucket_view=True)
-    state = peelreduce.DDPState(strategy=options.strategy)
+    state = make_state(options)
     if options.reduce == "peel":
         model.register_comm_hook(state, peelreduce.allreduce_hook)
     elif options.reduce == "nothing":

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
-from training import draw_zipf, make_parser, send_nothing, train, zipf_table
+from training import draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
 
 
 class NeuMF(torch.nn.Module):
@@ -45,7 +45,7 @@ def main() -> None:
     quality = torch.sigmoid(2 * torch.randn(items, generator=torch.Generator().manual_seed(0)))
 
     model = DistributedDataParallel(NeuMF(users, items, 64, [256, 128, 64]), gradient_as_bucket_view=True)
-    state = peelreduce.DDPState(strategy=options.strategy)
+    state = make_state(options)
     if options.reduce == "peel":
         model.register_comm_hook(state, peelreduce.allreduce_hook)
     elif options.reduce == "nothing":

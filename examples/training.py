@@ -20,6 +20,8 @@ def make_parser(description: str | None, full: str, batch: str) -> argparse.Argu
     parser.add_argument("--full", action="store_true", help=full)
     parser.add_argument("--reduce", choices=["peel", "ddp", "nothing"], default="peel")
     parser.add_argument("--strategy", default="auto", help="of peelreduce (default auto)")
+    through = "sum through the switch at this address, with the secret of PEEL_SWITCH_SECRET"
+    parser.add_argument("--switch", metavar="HOST:PORT", help=through)
     parser.add_argument("--steps", type=_positive, default=20)
     parser.add_argument("--batch", type=_positive, help=f"of each worker (default {batch})")
     what = "where to write JSON lines: step, loss and seconds of each step"
@@ -38,6 +40,11 @@ def _new_file(text: str) -> pathlib.Path:
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"'{text}' cannot be written; give a file in a folder that exists.")
     return path
+
+
+def make_state(options: argparse.Namespace) -> peelreduce.DDPState:
+    transport = peelreduce.Switch(options.switch) if options.switch else None
+    return peelreduce.DDPState(strategy=options.strategy, transport=transport)
 
 
 def send_nothing(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy, interpolate
 from torch.nn.parallel import DistributedDataParallel
-from training import make_parser, send_nothing, train
+from training import make_parser, make_state, send_nothing, train
 
 PACKAGE = pathlib.Path("/usr/share/datasets/fashion-mnist")  # of Debian and Ubuntu
 CLASSES = 10
@@ -88,7 +88,7 @@ def main() -> None:
 
     network = VGG(224, VGG19, 4096) if options.full else VGG(28, SMALL, 512)
     model = DistributedDataParallel(network)
-    state = peelreduce.DDPState(strategy=options.strategy)
+    state = make_state(options)
     if options.reduce == "peel":
         model.register_comm_hook(state, peelreduce.allreduce_hook)
     elif options.reduce == "nothing":

@@ -13,7 +13,7 @@ bench() {
   python3 - "$lines" <<'PY' || fail "bench allreduce $*"
 import json, sys
 FIELDS = """transport workers elements density pattern strategy chosen grain seconds baseline baseline_seconds speedup
-bytes_sent dense_bytes rounds lost wrong repaired rescaled encode_s wire_s decode_s algbw busbw
+bytes_sent dense_bytes rounds lost wrong summed repaired rescaled encode_s wire_s decode_s algbw busbw
 workspace_bytes""".split()
 reports = [json.loads(line) for line in open("out.jsonl")]
 assert len(reports) == int(sys.argv[1]), f"{len(reports)} configurations"

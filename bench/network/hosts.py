@@ -83,8 +83,9 @@ def remove_orphans():
 class Hosts:
     """Use as a context: the namespaces are gone when it ends, however it ends."""
 
-    def __init__(self, count):
+    def __init__(self, count, mtu=MTU):
         self.count = count
+        self.mtu = mtu
         base = f"{PREFIX}{os.getpid()}"
         self.switch = f"{base}-switch"
         self.switch_address = "10.77.255.254"
@@ -109,7 +110,7 @@ class Hosts:
 
     def _build(self):
         call("ip", "netns", "add", self.switch)
-        call("ip", "-n", self.switch, "link", "add", "bridge", "mtu", str(MTU), "type", "bridge")
+        call("ip", "-n", self.switch, "link", "add", "bridge", "mtu", str(self.mtu), "type", "bridge")
         call("ip", "-n", self.switch, "address", "add", f"{self.switch_address}/16", "dev", "bridge")
         for device in ("lo", "bridge"):
             call("ip", "-n", self.switch, "link", "set", device, "up")
@@ -122,7 +123,8 @@ class Hosts:
             call("ip", "-n", name, "link", "set", "lo", "up")
             call("ip", "netns", "exec", name, "sysctl", "-qw", *TCP)
         for namespace, device in self._ends():
-            call("ip", "-n", namespace, "link", "set", device, "mtu", str(MTU), "gso_max_size", str(PACKET_BYTES), "up")
+            call("ip", "-n", namespace, "link", "set", device, "mtu", str(self.mtu),
+                 "gso_max_size", str(PACKET_BYTES), "up")
 
     def _ends(self):
         """Both ends of every link: what leaves the host, and what leaves the bridge towards it."""

@@ -15,6 +15,7 @@
 #include "parts.h"
 #include "peel/codec.h"
 #include "peel/exchange.h"
+#include "switch.h"
 #include "tensors.h"
 
 namespace peel::python {
@@ -157,11 +158,25 @@ struct SparseSum {
   Sparse sum;
 };
 
+// Of gradients that cannot go as fixed-point numbers. All workers get it at the same point of an exchange, so they may
+// go on with others.
+class NotFinite : public Error {
+ public:
+  using Error::Error;
+};
+
 // An exchange that can be ended before its Python object is: tracebacks keep those alive.
 class Driven {
  public:
   explicit Driven(std::unique_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
-  Collective* next() { return open().next(); }
+  Collective* next() {
+    try {
+      return open().next();
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::not_finite) throw NotFinite(error.code(), error.what());
+      throw;
+    }
+  }
   void complete(Collective& done) { open().complete(done); }
   [[nodiscard]] bool finished() const { return open().finished(); }
   [[nodiscard]] bool moving() const { return open().moving(); }
@@ -176,7 +191,8 @@ class Driven {
   std::unique_ptr<Exchange> exchange_;
 };
 
-void bind_exchange(nb::module_& m) {
+void bind_exchange(nb::module_& m, nb::handle error) {
+  nb::exception<NotFinite>(m, "NotFinite", error);
   nb::class_<Device>(m, "Device", "Where exchanges of arrays in device memory work; _cuda makes it.");
 
   nb::class_<World>(m, "World", "Who takes part, and what connects them.")
@@ -247,7 +263,7 @@ void bind_exchange(nb::module_& m) {
 NB_MODULE(_core, m) {
   nanobind::set_leak_warnings(false);  // DDP keeps its hook's state until the process ends
   m.doc() = "The C++ library behind peelreduce.";
-  nanobind::exception<peel::Error>(m, "Error", PyExc_RuntimeError);
+  const nanobind::object error = nanobind::exception<peel::Error>(m, "Error", PyExc_RuntimeError);
   m.def("version", [] { return PEEL_VERSION; });
   m.def("backends", [] {
     std::vector<std::string> names;
@@ -258,6 +274,7 @@ NB_MODULE(_core, m) {
   m.attr("PART_HEADER_BYTES") = peel::python::kPartHeaderBytes;
   peel::python::bind_state(m);
   peel::python::bind_collective(m);
-  peel::python::bind_exchange(m);
+  peel::python::bind_exchange(m, error);
   peel::python::bind_codec(m);
+  peel::python::bind_switch(m);
 }

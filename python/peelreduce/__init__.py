@@ -5,6 +5,7 @@
 
 from . import ops
 from ._core import Error, version
+from ._switch import Switch
 from .ddp import DDPState, allreduce_hook
 from .fsdp import apply_fsdp
 from .functional import State, Work, all_reduce
@@ -20,6 +21,7 @@ __all__ = [
     "Profile",
     "State",
     "StepLogger",
+    "Switch",
     "Threshold",
     "TopK",
     "Work",

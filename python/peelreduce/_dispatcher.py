@@ -8,8 +8,9 @@ out its collectives in an order that does not depend on what completed first. Wh
 Lanes, and not one group on which arrays alternate: with a fixed alternation the second round of an array waits until
 the next array exists, which during a backward pass may be long.
 
-Arrays that are summed on a GPU share one group of NCCL, which wants all collectives in one order: the lanes take turns
-there, in the order in which arrays were submitted, while they open and encode as they can.
+Through a switch, a lane has a job of its own there instead. Arrays that are summed on a GPU share one group of NCCL, which
+wants all collectives in one order: the lanes take turns there, in the order in which arrays were submitted, while they
+open and encode as they can.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from multiprocessing.util import Finalize
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from . import _core
-from ._link import LinkFacts, measure_link
+from ._link import LinkFacts
 from ._sides import Side, Sides
+from ._switch import Switch, SwitchTransport
 from ._transport import Transport, make_transport, reserve_names
 
 _LANES = 2
@@ -53,10 +56,15 @@ class Pending(Protocol):
     def drop(self) -> None: ...
 
 
+UnderWay = deque[tuple[_core.Collective, Pending]]
+
+
 class Lane:
     """What a task drives its exchange with."""
 
-    def __init__(self, transport: Transport, link: LinkFacts, note_error: Callable[[BaseException], object]) -> None:
+    def __init__(
+        self, transport: Transport | SwitchTransport, link: LinkFacts, note_error: Callable[[BaseException], object]
+    ) -> None:
         self.transport = transport
         self._note_error = note_error  # has collectives of all lanes end
         self.side: Side | None = None  # where the task at hand is summed: on a GPU, or in host memory
@@ -67,10 +75,13 @@ class Lane:
             latency_s=link.latency_s,
             bytes_per_second=link.bytes_per_second,
             copy_bytes_per_second=link.copy_bytes_per_second,
+            moves_buffers=transport.moves_buffers,
+            sums_floats=transport.sums_floats,
         )
 
     def drive(self, begin: Callable[[], _core.Exchange]) -> None:
-        """Performs everything that an exchange asks for. Throws if a worker is gone or stands still."""
+        """Performs everything that an exchange asks for. Throws if a worker is gone or stands still, and on all workers
+        NotFinite if the transport adds integers and a gradient is not finite; it may be partly summed then."""
         self._drive(begin, lambda exchange: exchange.finished)
 
     def agree(self, begin: Callable[[], _core.Exchange]) -> None:
@@ -83,16 +94,18 @@ class Lane:
             exchange = begin()
         except _core.Error as error:  # a world of one has nobody to tell
             raise Refused(str(error)) from error
-        under_way: deque[tuple[_core.Collective, Pending]] = deque()
+        under_way: UnderWay = deque()
         try:
             while not is_over(exchange):
-                while (what := _next(exchange)) is not None:
+                while (what := _next(exchange, under_way)) is not None:
                     under_way.append((what, self._begin(what)))
                 if under_way:
                     what, pending = under_way[0]
                     pending.wait()
                     under_way.popleft()
                     exchange.complete(what)
+        except _core.NotFinite:
+            raise  # on every worker, and nothing is under way
         except BaseException as error:
             if isinstance(error, _core.Error) and not (under_way or exchange.moving or isinstance(error, FailedHere)):
                 raise Refused(str(error)) from error
@@ -145,9 +158,10 @@ class Task:
 class Dispatcher:
     """Two lanes over one set of workers, made when the first task comes."""
 
-    def __init__(self, group: dist.ProcessGroup, timeout: float) -> None:
+    def __init__(self, group: dist.ProcessGroup, timeout: float, switch: Switch | None = None) -> None:
         self._group = group
         self._timeout = timeout
+        self._switch = switch
         self._names: list[str] = []
         self._queues: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(_LANES)]
         self._turns = itertools.count()
@@ -170,6 +184,8 @@ class Dispatcher:
                 raise _core.Error(refusal)
             if not self._threads:
                 self._start()
+            if self._switch is not None:
+                task.device = None  # a switch reaches host memory only
             if task.device is not None:
                 self._sides.note(task.device)
                 task.turn, self._last_on_device = self._last_on_device, task.done
@@ -191,6 +207,7 @@ class Dispatcher:
     def _start(self) -> None:
         self._names = reserve_names(self._group, _LANES)  # here, where all workers do the same in the same order
         _close_at_exit.add(self)
+        Finalize(None, _close_all, exitpriority=0)  # of a process that multiprocessing started, which has no atexit
         for number in range(_LANES):
             thread = threading.Thread(target=self._run, args=(number,), name=f"peelreduce-{number}", daemon=True)
             self._threads.append(thread)
@@ -200,6 +217,8 @@ class Dispatcher:
         """Has the threads end after what was submitted. A thread that is still there when the interpreter goes may take
         the process with it, but one that waits for a worker that is gone is not waited for long."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
         for tasks in self._queues:
             tasks.put(None)
@@ -209,8 +228,9 @@ class Dispatcher:
 
     def _make_lanes(self) -> None:
         try:
-            transports = [make_transport(self._group, name, self._timeout) for name in self._names]
-            link = measure_link(transports[0].group)
+            make = make_transport if self._switch is None else self._switch.join
+            transports = [make(self._group, name, self._timeout) for name in self._names]
+            link = transports[0].measure_link()
             self._lanes = [Lane(transport, link, self._note_error) for transport in transports]
         except BaseException as error:  # noqa: BLE001: whatever it is, tasks hear of it
             self._error = _failed_collective(error)
@@ -227,6 +247,8 @@ class Dispatcher:
                 self._perform(task, number)
                 task.done.set()
                 del task  # or the last tensor would live until the next one comes
+        if self._lanes:
+            self._lanes[number].transport.close()
 
     def _perform(self, task: Task, number: int) -> None:
         error = self._error or self._prepare(task, number)
@@ -264,10 +286,15 @@ class Dispatcher:
         return None
 
 
-def _next(exchange: _core.Exchange) -> _core.Collective | None:
+def _next(exchange: _core.Exchange, under_way: UnderWay) -> _core.Collective | None:
     """What it encodes takes memory of this worker, which may not be there."""
     try:
         return exchange.next()
+    except _core.NotFinite:
+        while under_way:  # on every worker the same, so it completes
+            under_way[0][1].wait()
+            under_way.popleft()
+        raise
     except _core.Error:
         raise
     except Exception as local:

@@ -151,7 +151,11 @@ class Reduction(Task):
         world = lane.world if lane.side is None else lane.side.world
         core = self._state.core
         with self._place.here():
-            lane.drive(lambda: _core.Exchange.dense(core, world, *array, scatter=scatter, on_device=on_device))
+            try:
+                lane.drive(lambda: _core.Exchange.dense(core, world, *array, scatter=scatter, on_device=on_device))
+            except _core.NotFinite:  # which everybody shall see, as in a sum of floats
+                flat.fill_(torch.nan)
+                return
         self._state.note_report("device" if on_device else "host")
 
 
@@ -201,7 +205,10 @@ class Sum(Reduction):
         summed = _core.SparseSum()
         addresses = (items.data_ptr(), items.numel(), self._values.data_ptr())
         kind = TYPES[self._values.dtype]
-        lane.drive(lambda: _core.Exchange.sparse(self._state.core, lane.world, *addresses, kind, summed))
+        try:
+            lane.drive(lambda: _core.Exchange.sparse(self._state.core, lane.world, *addresses, kind, summed))
+        except _core.NotFinite:  # as above, in one row: who has which others is not known
+            return _first_row_not_finite(self._own)
         self._state.note_report("host")
         return _coo(summed, self._own)
 
@@ -273,6 +280,14 @@ def _items(own: torch.Tensor) -> torch.Tensor:
     if pieces > 1:
         rows = (rows[:, None] * pieces + torch.arange(pieces)).flatten()
     return rows.contiguous()
+
+
+def _first_row_not_finite(like: torch.Tensor) -> torch.Tensor:
+    dims = like.sparse_dim()
+    values = torch.full((1, *like.shape[dims:]), torch.nan, dtype=like.dtype)
+    return torch.sparse_coo_tensor(
+        torch.zeros(dims, 1, dtype=torch.int64), values, like.shape, is_coalesced=True, check_invariants=False
+    )
 
 
 def _coo(summed: _core.SparseSum, like: torch.Tensor) -> torch.Tensor:

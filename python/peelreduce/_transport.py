@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_process_group_store
 
 from . import _core
+from ._link import LinkFacts, measure_link
 
 _lock = threading.Lock()
 _made: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
@@ -45,6 +46,9 @@ class Pending:
 class Transport:
     """One process group that nobody else uses."""
 
+    moves_buffers = True
+    sums_floats = True
+
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
         self.rank = group.rank()
@@ -56,6 +60,12 @@ class Transport:
         if what.kind == "bit_or":
             return Pending(dist.all_reduce(what.data, op=dist.ReduceOp.BOR, group=self.group, async_op=True))
         return self._move(what)
+
+    def measure_link(self) -> LinkFacts:
+        return measure_link(self.group)
+
+    def close(self) -> None:
+        """Torch closes its groups itself."""
 
     def _sum(self, data: torch.Tensor) -> Pending:
         if data.dtype != torch.int16:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from . import _core
 from ._dispatcher import Dispatcher
+from ._switch import Switch, check_transport
 from ._tasks import ArrayState, Sum, check_tensor
 from ._transport import workers_of
 from .sparsifiers import Memory, Sparsifier
@@ -55,6 +56,7 @@ class DDPState:
             in each; 1 for each. DDP itself sees to it that they are.
         estimate: sends sketches of this share of each dense bucket's bytes, in one round, and takes estimates where they
             are too small to be exact; lossy, and `lost` in the reports says how much was estimated.
+        transport: a Switch through which sums go; over the process group unless there is one.
 
     Making or loading one communicates nothing; the first bucket does.
     """
@@ -71,6 +73,7 @@ class DDPState:
         sparsifier: Sparsifier | None = None,
         check_every: int = 8,
         estimate: float | None = None,
+        transport: Switch | None = None,
     ) -> None:
         if check_every < 1:
             raise ValueError(f"check_every must be at least 1, not {check_every}.")
@@ -79,6 +82,12 @@ class DDPState:
         if estimate is not None and strategy not in ("auto", "sketch"):
             raise ValueError(f'Estimates come from sketches; strategy must be "auto" or "sketch", not "{strategy}".')
         _core.State(strategy=strategy)  # refuses an unknown one here, and not in the first backward pass
+        check_transport(transport, strategy)
+        if transport is not None and (strategy == "dense" or min_bytes or start_step):
+            raise ValueError(
+                'A switch adds integers, so gradients have no dense sums there; use strategy "auto", "packed" or "sketch", '
+                "and leave min_bytes and start_step at 0."
+            )
         if timeout <= 0:
             raise ValueError(f"timeout must be positive, in seconds, not {timeout}.")
         self.process_group = process_group
@@ -90,6 +99,7 @@ class DDPState:
         self.sparsifier = sparsifier
         self.check_every = check_every
         self.estimate = estimate
+        self.transport = transport
         self.step = 0
         self._seen: Counter[str] = Counter()  # buckets of this step, by name
         self._dispatcher: Dispatcher | None = None
@@ -104,7 +114,7 @@ class DDPState:
         tensor = bucket.buffer()
         check_tensor(tensor)
         if self._dispatcher is None:
-            self._dispatcher = Dispatcher(workers_of(self.process_group), self.timeout)
+            self._dispatcher = Dispatcher(workers_of(self.process_group), self.timeout, self.transport)
         known = self._known(bucket, tensor)
         sparsifier = None if known.dense or tensor.is_sparse else self.sparsifier
         select = None if sparsifier is None else partial(sparsifier.apply, memory=known.memory)

@@ -50,7 +50,7 @@ class ScatterGradients:
             )
         state = self.state.array_state(input_tensor, average=is_average(op, input_tensor))
         task = ReduceScatter(input_tensor, output_tensor, state, self._whole)
-        return perform(task, group, self.state.timeout, async_op)
+        return perform(task, group, self.state, async_op)
 
 
 class AverageReplicas:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from . import _core
 from ._dispatcher import Dispatcher
+from ._switch import Switch, check_transport
 from ._tasks import ArrayState, Reduction, Sum, check_tensor
 from ._transport import workers_of
 
@@ -22,14 +23,19 @@ class State:
         strategy: "auto", or one of "dense", "packed", "sketch", "split" and "gather".
         timeout: seconds after which a worker that does not answer is an error.
         threads: of each worker's codec; 0 takes all cores.
+        transport: a Switch through which sums go; over the process group unless there is one.
     """
 
-    def __init__(self, *, strategy: str = "auto", timeout: float = 60.0, threads: int = 1) -> None:
+    def __init__(
+        self, *, strategy: str = "auto", timeout: float = 60.0, threads: int = 1, transport: Switch | None = None
+    ) -> None:
         if timeout <= 0:
             raise ValueError(f"timeout must be positive, in seconds, not {timeout}.")
         _core.State(strategy=strategy)  # refuses an unknown one
+        check_transport(transport, strategy)
         self._strategy = strategy
         self.timeout = timeout
+        self.transport = transport
         self._threads = threads
         self._kind: tuple[Any, ...] | None = None
         self._array: ArrayState | None = None
@@ -76,18 +82,18 @@ class Work:
 
 
 _lock = threading.Lock()
-_dispatchers: dict[tuple[dist.ProcessGroup, float], Dispatcher] = {}
+_dispatchers: dict[tuple[dist.ProcessGroup, float, Switch | None], Dispatcher] = {}
 _states: OrderedDict[tuple[Any, ...], State] = OrderedDict()
 _MOST_STATES = 256  # the one that was not used for longest goes
 
 
-def _dispatcher_of(group: dist.ProcessGroup | None, timeout: float) -> Dispatcher:
+def _dispatcher_of(group: dist.ProcessGroup | None, state: State) -> Dispatcher:
     workers = workers_of(group)
+    key = (workers, state.timeout, state.transport)
     with _lock:
-        found = _dispatchers.get((workers, timeout))
-        if found is None:
-            found = _dispatchers[workers, timeout] = Dispatcher(workers, timeout)
-        return found
+        if key not in _dispatchers:
+            _dispatchers[key] = Dispatcher(*key)
+        return _dispatchers[key]
 
 
 def _default_state(group: dist.ProcessGroup | None, tensor: torch.Tensor) -> State:
@@ -109,9 +115,9 @@ def is_average(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor
     return op == dist.ReduceOp.AVG
 
 
-def perform(task: Reduction, group: dist.ProcessGroup | None, timeout: float, async_op: bool) -> Work | None:
+def perform(task: Reduction, group: dist.ProcessGroup | None, state: State, async_op: bool) -> Work | None:
     """Submits a task of all these workers, and waits for it unless it is to run beside the caller."""
-    _dispatcher_of(group, timeout).submit(task)
+    _dispatcher_of(group, state).submit(task)
     work = Work(task)
     if async_op:
         return work
@@ -137,4 +143,4 @@ def all_reduce(
     average = is_average(op, tensor)
     chosen = state if state is not None else _default_state(group, tensor)
     task = Sum(tensor, chosen.array_state(tensor, average=average), in_place=True)
-    return perform(task, group, chosen.timeout, async_op)
+    return perform(task, group, chosen, async_op)

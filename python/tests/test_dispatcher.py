@@ -43,14 +43,15 @@ class Wire:
 
     def start(self, what: object) -> object:
         self.note("start")
-        return SimpleNamespace(drop=lambda: self.note("drop"))
+        return SimpleNamespace(drop=lambda: self.note("drop"), wait=lambda: self.note("wait"))
 
     def join(self) -> None:
         self.note("join")
 
 
 def _lane(note_error: Callable[[BaseException], object] = lambda error: error) -> Lane:
-    return Lane(SimpleNamespace(rank=0, size=2), LinkFacts(1e-5, 1e9, 1e9), note_error)
+    transport = SimpleNamespace(rank=0, size=2, moves_buffers=True, sums_floats=True)
+    return Lane(transport, LinkFacts(1e-5, 1e9, 1e9), note_error)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,17 @@ def test_the_wire_has_ended_before_memory_goes_back() -> None:
         lane.drive(lambda: exchange)
     assert caught.value is lost
     assert wire.done == ["start", "abort", "join", "drop"]
+    assert exchange.is_closed
+
+
+def test_what_is_under_way_completes_if_a_gradient_is_not_finite() -> None:
+    exchange = Exchange([SimpleNamespace(memory="device")], _core.NotFinite("A worker has NaN."))
+    wire = Wire(exchange)
+    lane = _lane(lambda error: wire.note("abort"))
+    lane.side = SimpleNamespace(wire=wire)
+    with pytest.raises(_core.NotFinite):
+        lane.drive(lambda: exchange)
+    assert wire.done == ["start", "wait"]
     assert exchange.is_closed
 
 

@@ -119,6 +119,7 @@ class Contender {
   [[nodiscard]] const Report& report() const noexcept { return standing_.report; }
 
   void count(const Samples& round) {
+    ++standing_.sums;
     for (const Sample& sample : round) {
       standing_.wrong += sample.wrong;
       standing_.lost += sample.lost;

@@ -42,6 +42,7 @@ struct Standing {
   // Sums over all timed rounds:
   std::uint64_t repaired = 0;
   std::uint64_t rescaled = 0;
+  std::uint64_t sums = 0;  // that were compared with the known one, on each worker
   // Sums over all rounds and workers:
   std::uint64_t wrong = 0;
   std::uint64_t lost = 0;

@@ -96,6 +96,7 @@ Json to_json(const ContestSetting& setting, const Standing& standing, const std:
       {"peel_rounds", report.peel_rounds},
       {"lost", standing.lost},
       {"wrong", standing.wrong},
+      {"summed", standing.sums * setting.gradients->elements()},
       {"repaired", standing.repaired},
       {"rescaled", standing.rescaled},
       {"encode_s", standing.encode_s},

@@ -1,0 +1,112 @@
+// One worker of a job at a switch, for a lane: what an exchange asks for goes in, and is waited for without the
+// interpreter's lock.
+#include "switch.h"
+
+#ifdef PEEL_HAVE_SWITCH
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "peel/error.h"
+#include "peel/switch.h"
+
+namespace peel::python {
+namespace {
+
+namespace nb = nanobind;
+using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+using namespace nb::literals;
+
+// A collective under way. It holds the communicator, which has to outlive it.
+class Passage {
+ public:
+  Passage(std::shared_ptr<Communicator> through, std::unique_ptr<Operation> operation)
+      : through_(std::move(through)), operation_(std::move(operation)) {}
+  void wait() {
+    while (operation_ != nullptr && !operation_->test()) through_->relax();
+  }
+  void drop() { operation_.reset(); }
+
+ private:
+  std::shared_ptr<Communicator> through_;
+  std::unique_ptr<Operation> operation_;
+};
+
+// It can be left before its Python object is gone: tracebacks keep those alive.
+class SwitchWorker {
+ public:
+  explicit SwitchWorker(const SwitchOptions& options) : through_(make_switch(options)), timeout_(options.timeout) {}
+
+  std::unique_ptr<Passage> start(Collective& what) {
+    return std::make_unique<Passage>(through_, joined().start(what, /*channel=*/0, timeout_));
+  }
+  std::tuple<double, double, double> measure_link() {
+    const LinkFacts facts = peel::measure_link(joined(), timeout_);
+    return {facts.latency_s, facts.bytes_per_second, facts.copy_bytes_per_second};
+  }
+  [[nodiscard]] bool moves_buffers() const {
+    return joined().offers(Collective::Kind::all_to_all, ElementType::int8) &&
+           joined().offers(Collective::Kind::all_gather, ElementType::int8);
+  }
+  [[nodiscard]] bool sums_floats() const { return joined().offers(Collective::Kind::sum, ElementType::float32); }
+  void leave() { through_.reset(); }
+
+ private:
+  [[nodiscard]] Communicator& joined() const {
+    if (through_ == nullptr) throw Error(ErrorCode::invalid_argument, "This worker has left its job; join another.");
+    return *through_;
+  }
+
+  std::shared_ptr<Communicator> through_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace
+
+void bind_switch(nb::module_& m) {
+  nb::class_<Passage>(m, "Passage", "A collective on its way through a switch.")
+      .def("wait", &Passage::wait, Unlocked())
+      .def("drop", &Passage::drop, Unlocked(), "One that is not complete ends the job.");
+
+  nb::class_<SwitchWorker>(m, "SwitchWorker", "One worker of a job at a switch; joins, and waits for the others.")
+      .def(
+          "__init__",
+          [](SwitchWorker* self, std::string address, std::string secret, std::string job, unsigned rank, unsigned size,
+             unsigned slots, unsigned mtu, double timeout) {
+            new (self) SwitchWorker({.address = std::move(address),
+                                     .secret = std::move(secret),
+                                     .job = std::move(job),
+                                     .rank = rank,
+                                     .size = size,
+                                     .slots = slots,
+                                     .mtu = mtu,
+                                     .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000))});
+          },
+          nb::kw_only(), "address"_a, "secret"_a, "job"_a, "rank"_a, "size"_a, "slots"_a, "mtu"_a, "timeout"_a,
+          Unlocked())
+      .def("start", &SwitchWorker::start, "what"_a, nb::keep_alive<0, 2>(), Unlocked())
+      .def("measure_link", &SwitchWorker::measure_link, Unlocked(),
+           "Latency, and bytes per second of the link and of a copy; the same on all workers.")
+      .def_prop_ro("moves_buffers", &SwitchWorker::moves_buffers)
+      .def_prop_ro("sums_floats", &SwitchWorker::sums_floats)
+      .def("leave", &SwitchWorker::leave, Unlocked());
+}
+
+}  // namespace peel::python
+
+#else
+
+namespace peel::python {
+
+void bind_switch(nanobind::module_&) {}
+
+}  // namespace peel::python
+
+#endif
