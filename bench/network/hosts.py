@@ -89,6 +89,7 @@ class Hosts:
         self.switch = f"{base}-switch"
         self.switch_address = "10.77.255.254"
         self.names = [f"{base}-{i}" for i in range(count)]
+        self.ports = [f"port{i}" for i in range(count)]
         self.addresses = [f"10.77.{i // 200}.{i % 200 + 1}" for i in range(count)]
 
     def __enter__(self):
@@ -113,11 +114,11 @@ class Hosts:
         call("ip", "-n", self.switch, "address", "add", f"{self.switch_address}/16", "dev", "bridge")
         for device in ("lo", "bridge"):
             call("ip", "-n", self.switch, "link", "set", device, "up")
-        for i, (name, address) in enumerate(zip(self.names, self.addresses)):
+        for name, address, port in zip(self.names, self.addresses, self.ports):
             call("ip", "netns", "add", name)
-            call("ip", "-n", self.switch, "link", "add", f"port{i}", "type", "veth",
+            call("ip", "-n", self.switch, "link", "add", port, "type", "veth",
                  "peer", "name", "eth0", "netns", name)
-            call("ip", "-n", self.switch, "link", "set", f"port{i}", "master", "bridge")
+            call("ip", "-n", self.switch, "link", "set", port, "master", "bridge")
             call("ip", "-n", name, "address", "add", f"{address}/16", "dev", "eth0")
             call("ip", "-n", name, "link", "set", "lo", "up")
             call("ip", "netns", "exec", name, "sysctl", "-qw", *TCP)
@@ -126,14 +127,21 @@ class Hosts:
 
     def _ends(self):
         """Both ends of every link: what leaves the host, and what leaves the bridge towards it."""
-        for i, name in enumerate(self.names):
+        for name, port in zip(self.names, self.ports):
             yield name, "eth0"
-            yield self.switch, f"port{i}"
+            yield self.switch, port
 
     def shape(self, rate_bits):
         for namespace, device in self._ends():
             call("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
                  "rate", f"{int(rate_bits)}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+
+    def take_redirects(self):
+        """Lets the hosts receive what an XDP program redirects to them: a veth does so where it collects packets."""
+        if not shutil.which("ethtool"):
+            raise RigError("ethtool was not found; install it")
+        for name in self.names:
+            call("ip", "netns", "exec", name, "ethtool", "-K", "eth0", "gro", "on")
 
     def lose(self, share, port):
         """Loses this share of the UDP packets to and from a port, where they arrive. Many kernels have no netem."""
