@@ -122,17 +122,17 @@ class Hosts:
             call("ip", "-n", name, "address", "add", f"{address}/16", "dev", "eth0")
             call("ip", "-n", name, "link", "set", "lo", "up")
             call("ip", "netns", "exec", name, "sysctl", "-qw", *TCP)
-        for namespace, device in self._ends():
+        for namespace, device in self.ends():
             call("ip", "-n", namespace, "link", "set", device, "mtu", str(MTU), "gso_max_size", str(PACKET_BYTES), "up")
 
-    def _ends(self):
+    def ends(self):
         """Both ends of every link: what leaves the host, and what leaves the bridge towards it."""
         for name, port in zip(self.names, self.ports):
             yield name, "eth0"
             yield self.switch, port
 
     def shape(self, rate_bits):
-        for namespace, device in self._ends():
+        for namespace, device in self.ends():
             call("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
                  "rate", f"{int(rate_bits)}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
 
@@ -158,7 +158,7 @@ class Hosts:
     def dropped(self):
         """Packets that a queue refused so far; 0, or the figures are about TCP's recovery."""
         total = 0
-        for namespace, device in self._ends():
+        for namespace, device in self.ends():
             found = re.search(r"dropped (\d+)", call("tc", "-n", namespace, "-s", "qdisc", "show", "dev", device))
             total += int(found[1]) if found else 0
         return total

@@ -24,6 +24,10 @@ static __always_inline int drop(enum peel_drop why, struct peel_xdp_job_tally* j
   return XDP_DROP;
 }
 
+// By the port it came from. XDP_TX would do the same, but a veth whose other end has no program of its own leaves what
+// comes that way lying until something else wakes it.
+static __always_inline int send_back(const struct xdp_md* ctx) { return bpf_redirect(ctx->ingress_ifindex, 0); }
+
 static __always_inline int may_refuse(void) {
   struct peel_xdp_tally* tally = own_tally();
   if (!tally) return 0;
@@ -54,7 +58,7 @@ static __always_inline int refuse(struct xdp_md* ctx, enum peel_drop why, const 
   if (!reaches(ctx, frame, PEEL_AT_WORDS)) return XDP_DROP;
   *packet_of(frame) = refusal;
   make_reply(frame, sizeof refusal);
-  return XDP_TX;
+  return send_back(ctx);
 }
 
 // The check of what came, in a function that the verifier sees once.
@@ -110,7 +114,7 @@ static __always_inline int send_result(struct xdp_md* ctx, const struct peel_pac
   if (!everybody) {
     struct peel_xdp_tally* tally = own_tally();
     if (tally) ++tally->sent;
-    return XDP_TX;
+    return send_back(ctx);
   }
   const uint32_t number = result->job;
   void* of_job = bpf_map_lookup_elem(&ports, &number);

@@ -28,8 +28,7 @@ PEEL_WIRE_ASSERT(sizeof(struct peel_packet) == 40, "the number of words depends 
 struct peel_xdp_settings {
   uint32_t address;  // in network order, as is the port
   uint16_t port;
-  uint16_t jobs;
-  uint32_t slots;
+  uint16_t zero;
 };
 
 struct peel_xdp_endpoint {
