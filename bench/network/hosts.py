@@ -91,6 +91,7 @@ class Hosts:
         self.names = [f"{base}-{i}" for i in range(count)]
         self.ports = [f"port{i}" for i in range(count)]
         self.addresses = [f"10.77.{i // 200}.{i % 200 + 1}" for i in range(count)]
+        self.cables = f"{base}-cables"  # only where cable.py makes it
 
     def __enter__(self):
         try:
@@ -105,7 +106,7 @@ class Hosts:
         self.close()
 
     def close(self):
-        mine = set([*self.names, self.switch])
+        mine = set([*self.names, self.switch, self.cables])
         remove([name for name in namespaces() if name in mine])
 
     def _build(self):
