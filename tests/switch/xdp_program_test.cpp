@@ -46,7 +46,8 @@ class Kernel {
   [[nodiscard]] Answer give(const Bytes& frame) const {
     Answer answer;
     answer.frame.resize(4096);
-    LIBBPF_OPTS(bpf_test_run_opts, options);
+    bpf_test_run_opts options{};
+    options.sz = sizeof options;
     options.data_in = frame.data();
     options.data_size_in = static_cast<std::uint32_t>(frame.size());
     options.data_out = answer.frame.data();

@@ -93,7 +93,9 @@ XdpProgram::Mode XdpProgram::attach(const std::string& interface) {
                 "There is no interface '" + interface + "'. See 'ip link' for those that are there.");
   }
   Mode mode = Mode::native;
-  LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+  bpf_link_create_opts options{};
+  options.sz = sizeof options;
+  options.flags = XDP_FLAGS_DRV_MODE;
   int link = bpf_link_create(ingress(), static_cast<int>(ifindex), BPF_XDP, &options);
   if (link < 0 && errno != EBUSY) {
     mode = Mode::generic;
