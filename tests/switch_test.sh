@@ -69,6 +69,10 @@ refuses 1 "did not answer" switch status --connect "$address" --timeout 0.2 --se
 refuses 1 "needs a secret" switch status --connect "$address"
 refuses 1 "Choose another address" switch --listen "$address" --secret-file secret
 refuses 2 "" switch --plane p4
+refuses 1 "needs the ports" switch --plane xdp --secret-file secret
+refuses 1 "is for --plane xdp" switch --interface lo --secret-file secret
+refuses 1 "at most 3400\|built without" switch --plane xdp --interface lo --mtu 9000 --secret-file secret
+refuses 1 "needs the IPv4 address\|built without" switch --plane xdp --interface lo --secret-file secret
 refuses 1 "adds integers only" bench allreduce --transport switch --switch "$address" --secret-file secret --strategy dense
 
 kill -TERM "$switch"

@@ -90,7 +90,9 @@ class Hosts:
         self.switch = f"{base}-switch"
         self.switch_address = "10.77.255.254"
         self.names = [f"{base}-{i}" for i in range(count)]
+        self.ports = [f"port{i}" for i in range(count)]
         self.addresses = [f"10.77.{i // 200}.{i % 200 + 1}" for i in range(count)]
+        self.cables = f"{base}-cables"  # only where cable.py makes it
 
     def __enter__(self):
         try:
@@ -105,7 +107,7 @@ class Hosts:
         self.close()
 
     def close(self):
-        mine = set([*self.names, self.switch])
+        mine = set([*self.names, self.switch, self.cables])
         remove([name for name in namespaces() if name in mine])
 
     def _build(self):
@@ -114,28 +116,35 @@ class Hosts:
         call("ip", "-n", self.switch, "address", "add", f"{self.switch_address}/16", "dev", "bridge")
         for device in ("lo", "bridge"):
             call("ip", "-n", self.switch, "link", "set", device, "up")
-        for i, (name, address) in enumerate(zip(self.names, self.addresses)):
+        for name, address, port in zip(self.names, self.addresses, self.ports):
             call("ip", "netns", "add", name)
-            call("ip", "-n", self.switch, "link", "add", f"port{i}", "type", "veth",
+            call("ip", "-n", self.switch, "link", "add", port, "type", "veth",
                  "peer", "name", "eth0", "netns", name)
-            call("ip", "-n", self.switch, "link", "set", f"port{i}", "master", "bridge")
+            call("ip", "-n", self.switch, "link", "set", port, "master", "bridge")
             call("ip", "-n", name, "address", "add", f"{address}/16", "dev", "eth0")
             call("ip", "-n", name, "link", "set", "lo", "up")
             call("ip", "netns", "exec", name, "sysctl", "-qw", *TCP)
-        for namespace, device in self._ends():
+        for namespace, device in self.ends():
             call("ip", "-n", namespace, "link", "set", device, "mtu", str(self.mtu),
                  "gso_max_size", str(PACKET_BYTES), "up")
 
-    def _ends(self):
+    def ends(self):
         """Both ends of every link: what leaves the host, and what leaves the bridge towards it."""
-        for i, name in enumerate(self.names):
+        for name, port in zip(self.names, self.ports):
             yield name, "eth0"
-            yield self.switch, f"port{i}"
+            yield self.switch, port
 
     def shape(self, rate_bits):
-        for namespace, device in self._ends():
+        for namespace, device in self.ends():
             call("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
                  "rate", f"{int(rate_bits)}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+
+    def take_redirects(self):
+        """Lets the hosts receive what an XDP program redirects to them: a veth does so where it collects packets."""
+        if not shutil.which("ethtool"):
+            raise RigError("ethtool was not found; install it")
+        for name in self.names:
+            call("ip", "netns", "exec", name, "ethtool", "-K", "eth0", "gro", "on")
 
     def lose(self, share, port):
         """Loses this share of the UDP packets to and from a port, where they arrive. Many kernels have no netem."""
@@ -152,7 +161,7 @@ class Hosts:
     def dropped(self):
         """Packets that a queue refused so far; 0, or the figures are about TCP's recovery."""
         total = 0
-        for namespace, device in self._ends():
+        for namespace, device in self.ends():
             found = re.search(r"dropped (\d+)", call("tc", "-n", namespace, "-s", "qdisc", "show", "dev", device))
             total += int(found[1]) if found else 0
         return total

@@ -8,6 +8,7 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   add_bench_codec(*bench);
   add_bench_allreduce(*bench);
+  add_bench_switch(*bench);
 }
 
 }  // namespace peel::cli

@@ -12,6 +12,7 @@ void add_demo(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_bench_codec(CLI::App& bench);
 void add_bench_allreduce(CLI::App& bench);
+void add_bench_switch(CLI::App& bench);  // adds nothing where there is no switch
 void add_plan(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_encode(CLI::App& app);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "switch/core/aggregator.h"
@@ -45,11 +46,17 @@ inline peel_packet data_header(const peel_control& admitted, unsigned worker, st
 
 // A worker's half of job control, one packet at a time.
 struct Applicant {
-  aggregator::Aggregator& aggregator;
+  template <typename Switch>
+  explicit Applicant(Switch& one)
+      : answer([&one](const auto& from, const Bytes& datagram, aggregator::Time when) {
+          return one.on_control(from, datagram, when);
+        }) {}
+
+  std::function<Bytes(const aggregator::Endpoint&, const Bytes&, aggregator::Time)> answer;
   aggregator::Time now{};
 
   peel_control ask(const peel_control& request, const aggregator::Endpoint& from, const char* secret = kSecret) const {
-    const auto reply = aggregator.on_control(from, detail::sign(secret, request), now);
+    const auto reply = answer(from, detail::sign(secret, request), now);
     const auto opened = detail::open(kSecret, reply);
     return opened ? *opened : peel_control{};
   }

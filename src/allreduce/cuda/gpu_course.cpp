@@ -8,8 +8,11 @@ void GpuCourse::step(Chunk& chunk, Asks& asks) {
   const CurrentDevice current(gpu_.ordinal());
   waits_ = false;
   if (!there_) {
-    DeviceArray& words = slot_of(chunk).words;
-    there_.emplace(words.ensure(Numbers::bytes_for(chunk.world.size)), chunk.world.size);
+    const std::size_t bytes = Numbers::bytes_for(chunk.world.size);
+    std::byte* const words = slot_of(chunk).words.ensure(bytes);
+    // Whole arrays of them are fetched, also where not all were written.
+    require(cudaMemsetAsync(words, 0, bytes, stream()), "cudaMemsetAsync");
+    there_.emplace(words, chunk.world.size);
     here_.emplace(block_, chunk.world.size);
   }
   note_times(chunk);

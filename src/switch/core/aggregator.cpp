@@ -6,7 +6,6 @@
 #include "switch/core/combine.h"
 #include "switch/wire/check.h"
 #include "switch/wire/lanes.h"
-#include "switch/wire/mac.h"
 
 namespace peel::aggregator {
 namespace {
@@ -27,16 +26,9 @@ std::uint64_t bit_of(std::uint8_t worker) { return std::uint64_t{1} << worker; }
 }  // namespace
 
 Aggregator::Aggregator(const Limits& limits, const Keys& keys, std::uint64_t seed)
-    : keys_(keys),
-      draws_(seed),
+    : cookies_(keys.boot, seed),
       jobs_(
-          limits,
-          [this] {  // unpredictable without the boot key
-            ++draws_;
-            return detail::first_word(
-                detail::hmac_sha256(keys_.boot, {reinterpret_cast<const std::uint8_t*>(&draws_), sizeof draws_}));
-          },
-          *this),
+          limits, [this] { return cookies_.draw(); }, *this),
       admission_(jobs_, *this, keys),
       lanes_(limits.lanes),
       slots_(limits.slots),

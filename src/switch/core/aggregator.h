@@ -11,6 +11,7 @@
 
 #include "peel/buffer.h"
 #include "switch/core/admission.h"
+#include "switch/core/cookies.h"
 #include "switch/core/jobs.h"
 #include "switch/core/slot.h"
 #include "switch/core/tally.h"
@@ -75,8 +76,7 @@ class Aggregator final : private JobListener, private Census {
   Outcome result(const Job& job, const peel_packet& packet, Outcome::To to) const;
   [[nodiscard]] std::size_t place_of(std::uint32_t slot, std::uint32_t round) const noexcept;
 
-  Keys keys_;
-  std::uint64_t draws_;
+  Cookies cookies_;
   JobTable jobs_;
   Admission admission_;
   std::vector<Lane> lanes_;

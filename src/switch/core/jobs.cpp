@@ -39,8 +39,10 @@ JobTable::Answer JobTable::join_current(Job& job, const Request& request, Time n
   if ((job.joined & bit_of(request.worker)) != 0 && job.endpoints[request.worker] != request.from) {
     return {nullptr, PEEL_REASON_DISAGREEMENT};  // two processes with one rank
   }
+  const bool comes = (job.joined & bit_of(request.worker)) == 0;
+  if (comes && !listener_.reaches(&job, request.from)) return {nullptr, PEEL_REASON_NO_ROOM};
   job.heard = now;
-  if ((job.joined & bit_of(request.worker)) == 0) {
+  if (comes) {
     job.joined |= bit_of(request.worker);
     job.endpoints[request.worker] = request.from;
     job.incarnations[request.worker] = request.incarnation;
@@ -58,7 +60,7 @@ JobTable::Answer JobTable::begin(const Request& request, Time now) {
     number = free_number();
     run = free_slots(wanted);
   }
-  if (!number || run.count == 0) return {nullptr, PEEL_REASON_NO_ROOM};
+  if (!number || run.count == 0 || !listener_.reaches(nullptr, request.from)) return {nullptr, PEEL_REASON_NO_ROOM};
   auto job = std::make_unique<Job>();
   job->number = *number;
   job->name = request.name;

@@ -60,6 +60,8 @@ class JobListener {
   virtual void began(const Job& job) = 0;    // its slots must forget what they held
   virtual void changed(const Job& job) = 0;  // workers came or went
   virtual void ended(const Job& job) = 0;
+  // Whether results of `job` can get to a worker at `from` who is not in yet; `job` is null where he begins one.
+  [[nodiscard]] virtual bool reaches(const Job*, const Endpoint&) const { return true; }
   // When a job was last heard of by its data packets.
   [[nodiscard]] virtual Time heard(const Job& job) const = 0;
 };

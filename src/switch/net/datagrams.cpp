@@ -161,6 +161,11 @@ DatagramSocket::DatagramSocket(sa_family_t family, const Address* local)
   (void)setsockopt(descriptor_, SOL_UDP, UDP_GRO, &on, sizeof on);  // without it, packets come one by one
 }
 
+void DatagramSocket::receive_singly() {
+  const int off = 0;
+  (void)setsockopt(descriptor_, SOL_UDP, UDP_GRO, &off, sizeof off);
+}
+
 DatagramSocket::~DatagramSocket() { close(descriptor_); }
 
 std::size_t DatagramSocket::set_room(std::size_t bytes) {

@@ -41,6 +41,8 @@ class DatagramSocket {
  public:
   // Bound to `local`, or to a free port if there is none. Throws peel::Error.
   explicit DatagramSocket(sa_family_t family, const Address* local = nullptr);
+  // Takes packets one by one from now on, as others see them who look at what the kernel receives.
+  void receive_singly();
   ~DatagramSocket();
   DatagramSocket(const DatagramSocket&) = delete;
   DatagramSocket& operator=(const DatagramSocket&) = delete;

@@ -1,0 +1,44 @@
+# The plane of the switch that runs in the kernel. clang makes the eBPF program, bpftool makes a header of it, so that the
+# program is part of peel, and libbpf loads it.
+set(PEEL_WITH_XDP OFF)
+if(PEEL_XDP)
+  find_program(PEEL_BPF_CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14
+    DOC "The clang that compiles the eBPF program")
+  find_program(PEEL_BPFTOOL bpftool PATHS /usr/sbin /usr/local/sbin DOC "What makes a header of the eBPF program")
+  find_library(PEEL_LIBBPF bpf DOC "What loads the eBPF program")
+  find_path(PEEL_LIBBPF_INCLUDE_DIR bpf/bpf_helpers.h DOC "Where bpf/bpf_helpers.h is")
+  mark_as_advanced(PEEL_BPF_CLANG PEEL_BPFTOOL PEEL_LIBBPF PEEL_LIBBPF_INCLUDE_DIR)
+  if(PEEL_BPF_CLANG AND PEEL_BPFTOOL AND PEEL_LIBBPF AND PEEL_LIBBPF_INCLUDE_DIR)
+    set(PEEL_WITH_XDP ON)
+  else()
+    message(STATUS "peel: the switch in the kernel is left out. It needs clang, libbpf-dev and bpftool.")
+  endif()
+endif()
+
+if(NOT PEEL_WITH_XDP)
+  target_sources(peel_switch PRIVATE src/switch/xdp/absent/plane.cpp)
+  return()
+endif()
+
+set(peel_xdp_folder "${PROJECT_BINARY_DIR}/xdp")
+set(peel_xdp_object "${peel_xdp_folder}/aggregate.bpf.o")
+set(peel_xdp_skeleton "${peel_xdp_folder}/xdp_skeleton.h")
+file(MAKE_DIRECTORY "${peel_xdp_folder}")
+# The kernel's headers are where the compiler of this machine finds them; clang does not look there for eBPF.
+set(peel_xdp_system "")
+if(CMAKE_LIBRARY_ARCHITECTURE)
+  set(peel_xdp_system -idirafter "/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}")
+endif()
+file(GLOB peel_xdp_headers CONFIGURE_DEPENDS src/switch/xdp/*.h)
+add_custom_command(OUTPUT "${peel_xdp_skeleton}"
+  COMMAND "${PEEL_BPF_CLANG}" -O2 -g -target bpf -mcpu=v3 -ffreestanding -Wall -Wextra -Werror
+    -I "${PROJECT_SOURCE_DIR}/src" -idirafter "${PEEL_LIBBPF_INCLUDE_DIR}" ${peel_xdp_system}
+    -c "${PROJECT_SOURCE_DIR}/src/switch/xdp/aggregate.bpf.c" -o "${peel_xdp_object}"
+  COMMAND "${PEEL_BPFTOOL}" gen skeleton "${peel_xdp_object}" name peel_xdp > "${peel_xdp_skeleton}"
+  DEPENDS src/switch/xdp/aggregate.bpf.c ${peel_xdp_headers}
+    src/switch/core/slot.h src/switch/wire/wire.h
+  COMMENT "Compiling the eBPF program of the switch" VERBATIM)
+file(GLOB peel_xdp_sources CONFIGURE_DEPENDS src/switch/xdp/*.cpp)
+target_sources(peel_switch PRIVATE ${peel_xdp_sources} "${peel_xdp_skeleton}")
+target_include_directories(peel_switch SYSTEM PRIVATE "${peel_xdp_folder}" "${PEEL_LIBBPF_INCLUDE_DIR}")
+target_link_libraries(peel_switch PRIVATE "${PEEL_LIBBPF}")

@@ -1,0 +1,186 @@
+#include "switch/xdp/program.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_link.h>
+#include <net/if.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "peel/error.h"
+#include "xdp_skeleton.h"
+
+namespace peel::aggregator {
+namespace {
+
+std::string reason(int code) { return std::generic_category().message(code); }
+
+[[noreturn]] void fail(const std::string& what, int code) {
+  throw Error(ErrorCode::transport, what + " failed: " + reason(code) + ". Look at what the kernel's log says.");
+}
+
+void expect(int result, const char* what) {
+  if (result < 0) fail(what, errno);
+}
+
+std::size_t cores() {
+  const int count = libbpf_num_possible_cpus();
+  return count > 0 ? static_cast<std::size_t>(count) : 1;
+}
+
+// The kernel rounds what one core holds up to eight bytes, which all of these are.
+template <typename Value>
+std::vector<Value> read_cores(int map, std::uint32_t key) {
+  static_assert(sizeof(Value) % 8 == 0);
+  std::vector<Value> values(cores());
+  expect(bpf_map_lookup_elem(map, &key, values.data()), "Reading what the kernel counted");
+  return values;
+}
+
+int fd_of(const bpf_map* map) { return bpf_map__fd(map); }
+
+[[noreturn]] void refuse_to_load(int code) {
+  if (code == EPERM || code == EACCES) {
+    throw Error(ErrorCode::unsupported,
+                "The kernel does not let this process load an XDP program. Run it as root, or take --plane udp.");
+  }
+  throw Error(ErrorCode::unsupported, "The kernel does not take the XDP program: " + reason(code) +
+                                          ". It needs Linux 5.18 or later; take --plane udp where that is not.");
+}
+
+}  // namespace
+
+void XdpProgram::Unload::operator()(peel_xdp* skeleton) const noexcept { peel_xdp__destroy(skeleton); }
+
+XdpProgram::XdpProgram(const detail::Address& listen, const Limits& limits) : ports_(limits.jobs) {
+  libbpf_set_print(nullptr);  // what goes wrong is told by exceptions
+  skeleton_.reset(peel_xdp__open());
+  if (!skeleton_) refuse_to_load(errno);
+  const auto& four = reinterpret_cast<const sockaddr_in&>(listen.storage);
+  auto& settings = skeleton_->rodata->settings;
+  settings.address = four.sin_addr.s_addr;
+  settings.port = four.sin_port;
+  bpf_map__set_max_entries(skeleton_->maps.jobs, limits.jobs);
+  bpf_map__set_max_entries(skeleton_->maps.ports, limits.jobs);
+  bpf_map__set_max_entries(skeleton_->maps.job_tallies, limits.jobs);
+  bpf_map__set_max_entries(skeleton_->maps.slots, limits.slots);
+  bpf_map__set_max_entries(skeleton_->maps.ways, std::uint32_t{limits.jobs} * PEEL_WIRE_MAX_WORKERS);
+  const int code = peel_xdp__load(skeleton_.get());
+  if (code != 0) refuse_to_load(-code);
+  jobs_bytes_ = limits.jobs * sizeof(peel_xdp_job);
+  void* memory = mmap(nullptr, jobs_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_of(skeleton_->maps.jobs), 0);
+  if (memory == MAP_FAILED) fail("Sharing memory with the XDP program", errno);
+  jobs_ = static_cast<peel_xdp_job*>(memory);
+}
+
+XdpProgram::~XdpProgram() {
+  for (const int link : links_) close(link);
+  for (const Ports& ports : ports_) {
+    if (ports.map >= 0) close(ports.map);
+  }
+  if (jobs_ != nullptr) munmap(jobs_, jobs_bytes_);
+}
+
+XdpProgram::Mode XdpProgram::attach(const std::string& interface) {
+  const unsigned ifindex = if_nametoindex(interface.c_str());
+  if (ifindex == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "There is no interface '" + interface + "'. See 'ip link' for those that are there.");
+  }
+  Mode mode = Mode::native;
+  bpf_link_create_opts options{};
+  options.sz = sizeof options;
+  options.flags = XDP_FLAGS_DRV_MODE;
+  int link = bpf_link_create(ingress(), static_cast<int>(ifindex), BPF_XDP, &options);
+  if (link < 0 && errno != EBUSY) {
+    mode = Mode::generic;
+    options.flags = XDP_FLAGS_SKB_MODE;
+    link = bpf_link_create(ingress(), static_cast<int>(ifindex), BPF_XDP, &options);
+  }
+  if (link < 0) {
+    const bool taken = errno == EBUSY;
+    throw Error(ErrorCode::transport,
+                "The interface " + interface + " does not take the XDP program: " + reason(errno) +
+                    (taken ? ". Another one runs there; see 'bpftool net'." : ". Take --plane udp."));
+  }
+  links_.push_back(link);
+  return mode;
+}
+
+int XdpProgram::ingress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_ingress); }
+int XdpProgram::egress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_egress); }
+
+void XdpProgram::write_slot(std::uint32_t number, const peel_xdp_slot& slot) {
+  expect(bpf_map_update_elem(fd_of(skeleton_->maps.slots), &number, &slot, BPF_F_LOCK), "Writing a slot");
+}
+
+peel_xdp_slot XdpProgram::read_slot(std::uint32_t number) const {
+  peel_xdp_slot slot;
+  expect(bpf_map_lookup_elem_flags(fd_of(skeleton_->maps.slots), &number, &slot, BPF_F_LOCK), "Reading a slot");
+  return slot;
+}
+
+bool XdpProgram::find_door(std::uint64_t challenge, peel_xdp_door& door) const {
+  return bpf_map_lookup_elem(fd_of(skeleton_->maps.doors), &challenge, &door) == 0;
+}
+
+void XdpProgram::put_door(std::uint64_t challenge, const peel_xdp_door& door) {
+  expect(bpf_map_update_elem(fd_of(skeleton_->maps.doors), &challenge, &door, BPF_ANY), "Writing a door");
+}
+
+void XdpProgram::begin_ports(std::uint32_t job, std::uint32_t workers) {
+  end_ports(job);
+  Ports& ports = ports_[job];
+  ports.map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "peel_ports", sizeof(std::uint32_t), sizeof(bpf_devmap_val), workers,
+                             nullptr);
+  expect(ports.map, "Making a list of ports");
+  expect(bpf_map_update_elem(fd_of(skeleton_->maps.ports), &job, &ports.map, BPF_ANY), "Writing a list of ports");
+}
+
+void XdpProgram::add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way) {
+  Ports& ports = ports_[job];
+  const peel_xdp_port port{.ifindex = ifindex, .job = job};
+  expect(bpf_map_update_elem(fd_of(skeleton_->maps.ways), &port, &way, BPF_ANY), "Writing a way");
+  ports.ifindexes.push_back(ifindex);
+  bpf_devmap_val value{};
+  value.ifindex = ifindex;
+  value.bpf_prog.fd = egress();
+  expect(bpf_map_update_elem(ports.map, &worker, &value, BPF_ANY), "Adding a port");
+}
+
+bool XdpProgram::has_port(std::uint32_t job, std::uint32_t ifindex) const noexcept {
+  const auto& all = ports_[job].ifindexes;
+  return std::find(all.begin(), all.end(), ifindex) != all.end();
+}
+
+void XdpProgram::end_ports(std::uint32_t job) {
+  Ports& ports = ports_[job];
+  if (ports.map < 0) return;
+  (void)bpf_map_delete_elem(fd_of(skeleton_->maps.ports), &job);
+  for (const std::uint32_t ifindex : ports.ifindexes) {
+    const peel_xdp_port port{.ifindex = ifindex, .job = job};
+    (void)bpf_map_delete_elem(fd_of(skeleton_->maps.ways), &port);
+  }
+  close(ports.map);
+  ports = {};
+}
+
+std::vector<peel_xdp_tally> XdpProgram::tallies() const {
+  return read_cores<peel_xdp_tally>(fd_of(skeleton_->maps.tallies), 0);
+}
+
+std::vector<peel_xdp_job_tally> XdpProgram::job_tallies(std::uint32_t job) const {
+  return read_cores<peel_xdp_job_tally>(fd_of(skeleton_->maps.job_tallies), job);
+}
+
+void XdpProgram::clear_job_tallies(std::uint32_t job) {
+  const std::vector<peel_xdp_job_tally> zeros(cores());
+  expect(bpf_map_update_elem(fd_of(skeleton_->maps.job_tallies), &job, zeros.data(), BPF_ANY), "Clearing a count");
+}
+
+}  // namespace peel::aggregator

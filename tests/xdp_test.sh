@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# peel switch --plane xdp from outside, in network namespaces: workers at ports of their own get every sum right, in the
+# driver and, where it takes no program, behind it; status tells of the kernel's counts; and nothing stays at the ports.
+# Skipped, with the reason, where namespaces or XDP are not allowed.
+set -u
+
+. "$(dirname "$0")/program.sh"
+packets="${SOURCE_DIR:?SOURCE_DIR must be the root of the sources}/bench/network/packets"
+
+"$packets" --possible --links veth --plane xdp --program "$peel" >/dev/null 2>why
+case $? in
+  0) ;;
+  3) echo "skipped: $(tr '\n' ' ' <why)"; exit 0 ;;
+  *) fail "whether it is possible: $(cat why)"; exit 1 ;;
+esac
+
+"$packets" --links veth --words 100000 --repeat 8 --program "$peel" >planes.jsonl 2>err || fail "both planes: $(cat err)"
+"$packets" --links veth --plane xdp --mtu 3400 --hosts 2 --words 100000 --repeat 4 --program "$peel" >>planes.jsonl 2>err ||
+  fail "large packets: $(cat err)"
+python3 - <<'PY' || fail "what the planes did"
+import json
+runs = [json.loads(line) for line in open("planes.jsonl")]
+assert [run["plane"] for run in runs] == ["udp", "xdp", "xdp"], runs
+assert all(run["wrong"] == 0 for run in runs), runs
+# 358 words to a packet; every packet came, some again.
+assert runs[0]["rounds"] == runs[1]["rounds"] == 8 * -(-100000 // 358), runs
+assert runs[2]["rounds"] == 4 * -(-100000 // 833), runs
+assert all(run["packets"] >= run["hosts"] * run["rounds"] for run in runs), runs
+PY
+
+# Ports that are bridges take no program in their driver.
+base="peelxdp$$"
+echo "a secret" >secret
+trap 'for name in switch 0 1; do
+  ip netns pids "$base-$name" 2>/dev/null | xargs -r kill 2>/dev/null
+  ip netns delete "$base-$name" 2>/dev/null
+done
+rm -rf "$work"' EXIT
+in_switch() { ip netns exec "$base-switch" "$@"; }
+ip netns add "$base-switch"
+ip -n "$base-switch" link set lo up
+ip -n "$base-switch" address add 10.9.0.254/32 dev lo
+for i in 0 1; do
+  ip netns add "$base-$i"
+  ip -n "$base-switch" link add "bridge$i" type bridge
+  ip -n "$base-switch" address add "10.9.$((i + 1)).254/24" dev "bridge$i"
+  ip -n "$base-switch" link add "port$i" type veth peer name eth0 netns "$base-$i"
+  ip -n "$base-switch" link set "port$i" master "bridge$i" up
+  ip -n "$base-switch" link set "bridge$i" up
+  ip -n "$base-$i" link set eth0 up
+  ip -n "$base-$i" address add "10.9.$((i + 1)).1/24" dev eth0
+  ip -n "$base-$i" route add default via "10.9.$((i + 1)).254"
+  ip netns exec "$base-$i" ethtool -K eth0 tx-udp-segmentation off
+done
+in_switch "$peel" switch --plane xdp --interface bridge0,bridge1 --listen 10.9.0.254 --secret-file secret >out 2>err &
+switch=$!
+for _ in $(seq 100); do
+  grep -q listening out && break
+  sleep 0.05
+done
+grep -q "the driver of bridge1 takes no XDP program, so it runs in generic mode" err || fail "no message: $(cat err)"
+pids=()
+for i in 0 1; do
+  ip netns exec "$base-$i" "$peel" bench switch --switch 10.9.0.254 --secret-file secret --rank "$i" --workers 2 \
+    --words 100000 --repeat 4 --json - >"worker$i" 2>&1 &
+  pids+=($!)
+done
+for pid in "${pids[@]}"; do wait "$pid" || fail "generic mode: $(cat worker0 worker1)"; done
+grep -q '"wrong":0' worker1 || fail "generic mode: $(cat worker1)"
+in_switch "$peel" switch status --connect 10.9.0.254 --secret-file secret | grep -q "rounds complete" || fail "the status"
+in_switch ip link show bridge0 | grep -q xdp || fail "the program is not at its port"
+kill -KILL $(ip netns pids "$base-switch")
+wait "$switch" 2>/dev/null
+sleep 0.2
+in_switch ip link show bridge0 | grep -q xdp && fail "a killed switch leaves its program behind"
+
+[ "$failures" -eq 0 ] && echo "all passed"
+exit $((failures != 0))
