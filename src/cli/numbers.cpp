@@ -137,7 +137,7 @@ std::string show_bytes(std::uint64_t bytes) {
 
 std::string show_count(std::uint64_t count) {
   std::string text = fmt::format("{}", count);
-  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
   return text;
 }
 
