@@ -89,10 +89,10 @@ __device__ void load_half(const Bits* from, Bits (&value)[kQuads][4]) {
   for (unsigned i = 0; i < kQuads; ++i) load_quad(from + i * 128, value[i]);
 }
 
-// A tile whose elements all exist, from `x` on; its values go to `out`. Those that are not own are zero.
-template <bool kSame, bool kNative, typename Bits, typename Out>
-__device__ void pack_all(const Conversion& how, const Items& all, const OwnMask& mine, std::uint32_t grain_log2,
-                         std::uint64_t first, const Bits* x, Out* out, Staged<Out>& staged) {
+// A tile of native elements that all exist, from `x` on; its values go to `out`. Those that are not own are zero.
+template <bool kSame, typename Bits>
+__device__ void pack_all(const Items& all, const OwnMask& mine, std::uint32_t grain_log2, std::uint64_t first,
+                         const Bits* x, Bits* out, Staged<Bits>& staged) {
   const unsigned lane = threadIdx.x & 31;
   const unsigned shift = (lane & 7) * 4;
   const std::uint32_t below = bits_below(shift);
@@ -110,7 +110,7 @@ __device__ void pack_all(const Conversion& how, const Items& all, const OwnMask&
       if (c * 2 + half + 1 < kChunks * 2) load_half(x + (c * 2 + half + 1) * kHalf + lane * 4, value[1 - half]);
       const std::uint32_t earlier = half == 0 ? 0 : middle;
       const std::uint32_t count = half == 0 ? middle : mask.total - middle;
-      const auto skip = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(out) % 16 / sizeof(Out));
+      const auto skip = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(out) % 16 / sizeof(Bits));
 #pragma unroll
       for (unsigned i = 0; i < kQuads; ++i) {
         const unsigned owner = half * 16 + i * 4 + (lane >> 3);
@@ -118,11 +118,11 @@ __device__ void pack_all(const Conversion& how, const Items& all, const OwnMask&
         const std::uint32_t before = __shfl_sync(kAll, mask.before, owner) + __popc(word & below);
         const std::uint32_t four = word >> shift;
         const std::uint32_t own = kSame ? four : mine.word[c * 32 + owner] >> shift;
-        Out* to = staged.value + skip + before - earlier;
+        Bits* to = staged.value + skip + before - earlier;
 #pragma unroll
         for (unsigned e = 0; e < 4; ++e) {
           if ((four >> e & 1) == 0) continue;
-          *to++ = kSame || (own >> e & 1) != 0 ? convert<kNative, Out>(value[half][i][e], how) : Out{0};
+          *to++ = kSame || (own >> e & 1) != 0 ? value[half][i][e] : Bits{0};
         }
       }
       __syncwarp();
@@ -141,7 +141,7 @@ template <typename Bits, typename Out, bool kNative, bool kSame>
 __global__ void __launch_bounds__(kThreads)
     pack_tiles(Geometry g, std::uint64_t tiles, Conversion how, TypedSource<Bits> from, Items own, Items all,
                Out* __restrict__ out, std::uint64_t room, Status* status) {
-  constexpr bool kPacksAll = sizeof(Bits) <= 4 && sizeof(Out) <= 4;
+  constexpr bool kPacksAll = kNative && sizeof(Bits) <= 4;
   union Memory {
     std::uint16_t list[kListed];
     Staged<std::conditional_t<kPacksAll, Out, std::uint8_t>> staged;
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
     const Bits* x = from.x + (static_cast<std::int64_t>(first) + shift);
     if (from.values == nullptr && positions >= kMany && rank + positions <= room && is_inside(g, first, kTile) &&
         takes_quads(x)) {
-      pack_all<kSame, kNative>(how, all, mine, g.grain_log2, first, x, out + rank, memory[threadIdx.x >> 5].staged);
+      pack_all<kSame>(all, mine, g.grain_log2, first, x, out + rank, memory[threadIdx.x >> 5].staged);
       return;
     }
   }
