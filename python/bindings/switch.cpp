@@ -24,15 +24,20 @@ namespace nb = nanobind;
 using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 using namespace nb::literals;
 
-// A collective under way. It holds the communicator, which has to outlive it.
+// A collective under way. It holds the communicator, which has to outlive it, and no longer: a worker that leaves a job
+// must not be kept in it by what it has done there.
 class Passage {
  public:
   Passage(std::shared_ptr<Communicator> through, std::unique_ptr<Operation> operation)
       : through_(std::move(through)), operation_(std::move(operation)) {}
   void wait() {
     while (operation_ != nullptr && !operation_->test()) through_->relax();
+    drop();
   }
-  void drop() { operation_.reset(); }
+  void drop() {
+    operation_.reset();
+    through_.reset();
+  }
 
  private:
   std::shared_ptr<Communicator> through_;
