@@ -28,7 +28,7 @@ demo: $(RELEASE)/build.ninja
 test: $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE) -j $(JOBS)
 	@ctest --preset release -j $(JOBS)
-	@PEEL_CUDA_BUILT=$(RELEASE)/libpeelreduce_cuda.a scripts/test-python
+	@PEEL_BUILT=$(RELEASE) scripts/test-python
 
 test-python:
 	@scripts/test-python

@@ -2,7 +2,9 @@
 # among them, has the transport. peel_switch is the switch, for the program and the tests; it is not installed.
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   file(GLOB peel_worker_sources CONFIGURE_DEPENDS src/switch/wire/*.cpp src/switch/net/*.cpp src/transport/switch/*.cpp)
-  target_sources(peelreduce PRIVATE ${peel_worker_sources})
+  if(NOT PEEL_BUILT)
+    target_sources(peelreduce PRIVATE ${peel_worker_sources})
+  endif()
   list(APPEND peel_transports switch)
 
   file(GLOB peel_switch_sources CONFIGURE_DEPENDS src/switch/core/*.cpp src/switch/udp/*.cpp)
