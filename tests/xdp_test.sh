@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # peel switch --plane xdp from outside, in network namespaces: workers at ports of their own get every sum right, in the
 # driver and, where it takes no program, behind it; status tells of the kernel's counts; and nothing stays at the ports.
-# Skipped, with the reason, where namespaces or XDP are not allowed.
+# Skipped, with the reason, where namespaces or XDP are not allowed at all; a kernel that takes some program must take ours.
 set -u
 
 . "$(dirname "$0")/program.sh"
