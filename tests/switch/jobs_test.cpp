@@ -130,6 +130,18 @@ TEST_F(Jobs, ExpireWhenTheyAreSilent) {
   ASSERT_NE(aggregator.jobs().find(busy.job), nullptr);
 }
 
+// Data packets are heard by others' clocks, which may have been read later than that of the request.
+TEST_F(Jobs, AreNotSilentForLongerThanTheyWereThere) {
+  const peel_control job = applicant.join(0, 1);
+  aggregator.on_data(0, endpoint(0), testing::to_bytes(testing::data_header(job, 0, 0, 0), {1}), Time{5});
+  const auto reply = aggregator.on_control(
+      endpoint(9), detail::sign(testing::kSecret, detail::make_control(PEEL_VERB_QUERY)), Time{2});
+  ASSERT_EQ(reply.size(), sizeof(peel_control) + sizeof(peel_status) + sizeof(peel_job_status));
+  peel_job_status record;
+  std::memcpy(&record, reply.data() + sizeof(peel_control) + sizeof(peel_status), sizeof record);
+  EXPECT_EQ(record.silent_ms, 0u);
+}
+
 TEST_F(Jobs, AreListedInPages) {
   Limits many;
   many.jobs = 50;
