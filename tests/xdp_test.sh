@@ -67,6 +67,15 @@ for i in 0 1; do
 done
 for pid in "${pids[@]}"; do wait "$pid" || fail "generic mode: $(cat worker0 worker1)"; done
 grep -q '"wrong":0' worker1 || fail "generic mode: $(cat worker1)"
+# Two workers at one port: both learn soon that the job cannot be.
+pids=()
+for i in 0 1; do
+  ip netns exec "$base-0" timeout 5 "$peel" bench switch --switch 10.9.0.254 --secret-file secret --rank "$i" --workers 2 \
+    --words 1000 >"worker$i" 2>&1 &
+  pids+=($!)
+done
+for pid in "${pids[@]}"; do wait "$pid" && fail "two workers at one port"; done
+for i in 0 1; do grep -q "a port of its own" "worker$i" || fail "one port, worker $i: $(cat "worker$i")"; done
 in_switch "$peel" switch status --connect 10.9.0.254 --secret-file secret | grep -q "rounds complete" || fail "the status"
 in_switch ip link show bridge0 | grep -q xdp || fail "the program is not at its port"
 kill -KILL $(ip netns pids "$base-switch")

@@ -22,6 +22,8 @@ using testing::endpoint;
 using testing::to_bytes;
 
 const Endpoint kSwitch = endpoint(200, 7077);
+constexpr unsigned kVanished = 50;  // a worker whose port goes away while it joins
+constexpr std::uint32_t kNoPort = 1'000'000;
 
 Limits limits() {
   Limits limits;
@@ -73,7 +75,8 @@ class Kernel {
       EXPECT_TRUE(program_.find_door(control.challenge, door));
       EXPECT_EQ(door.worker[5], from.address[15]);
       EXPECT_EQ(door.here[5], 0xAA);
-      door.ifindex = testing::port_number(static_cast<unsigned>(from.address[15] - 1) % testing::kPorts);
+      const unsigned worker = from.address[15] - 1U;
+      door.ifindex = worker == kVanished ? kNoPort : testing::port_number(worker % testing::kPorts);
       program_.put_door(control.challenge, door);
     }
     return aggregator_.on_control(from, datagram, now);
@@ -331,8 +334,24 @@ TEST(XdpProgram, HasOneWorkerOfAJobAtAPort) {
     EXPECT_EQ(applicant.join(0, 6).verb, PEEL_VERB_ADMITTED);
     const peel_control second = applicant.join(testing::kPorts, 6);
     EXPECT_EQ(second.verb, PEEL_VERB_REFUSED);
-    EXPECT_EQ(second.reason, PEEL_REASON_NO_ROOM);
+    EXPECT_EQ(second.reason, PEEL_REASON_NO_PORT);
     EXPECT_EQ(applicant.join(testing::kPorts, 6, "another").verb, PEEL_VERB_ADMITTED);
+  });
+}
+
+// The job is refused, and others go on.
+TEST(XdpProgram, SurvivesPortsThatVanish) {
+  with_kernel([&](Kernel& kernel) {
+    const Applicant applicant{kernel};
+    const peel_control other = applicant.join(1, 2, "other");
+    EXPECT_EQ(applicant.join(kVanished, kVanished + 1).reason, PEEL_REASON_NO_PORT) << "the first worker";
+    EXPECT_EQ(applicant.join(0, kVanished + 1).verb, PEEL_VERB_ADMITTED);
+    EXPECT_EQ(applicant.join(kVanished, kVanished + 1).reason, PEEL_REASON_NO_PORT);
+    EXPECT_EQ(applicant.join(0, kVanished + 1).reason, PEEL_REASON_NO_PORT) << "who is in learns of it";
+    EXPECT_EQ(applicant.join(0, 2, "other").joined, 3u);
+    EXPECT_EQ(kernel.give(endpoint(0), to_bytes(data_header(other, 0, 0, 0), {1})).action, XDP_DROP);
+    EXPECT_EQ(kernel.give(endpoint(1), to_bytes(data_header(other, 1, 0, 0), {2})).action, XDP_REDIRECT);
+    EXPECT_EQ(kernel.tally().completed, 1u);
   });
 }
 

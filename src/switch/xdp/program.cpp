@@ -195,24 +195,30 @@ void XdpProgram::put_door(std::uint64_t challenge, const peel_xdp_door& door) {
   expect(bpf_map_update_elem(fd_of(skeleton_->maps.doors), &challenge, &door, BPF_ANY), "Writing a door");
 }
 
-void XdpProgram::begin_ports(std::uint32_t job, std::uint32_t workers) {
+bool XdpProgram::begin_ports(std::uint32_t job, std::uint32_t workers) {
   end_ports(job);
-  Ports& ports = ports_[job];
-  ports.map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "peel_ports", sizeof(std::uint32_t), sizeof(bpf_devmap_val), workers,
-                             nullptr);
-  expect(ports.map, "Making a list of ports");
-  expect(bpf_map_update_elem(fd_of(skeleton_->maps.ports), &job, &ports.map, BPF_ANY), "Writing a list of ports");
+  const int map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "peel_ports", sizeof(std::uint32_t), sizeof(bpf_devmap_val),
+                                 workers, nullptr);
+  if (map < 0) return false;
+  ports_[job].map = map;
+  if (bpf_map_update_elem(fd_of(skeleton_->maps.ports), &job, &map, BPF_ANY) == 0) return true;
+  end_ports(job);
+  return false;
 }
 
-void XdpProgram::add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way) {
+bool XdpProgram::add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way) {
   Ports& ports = ports_[job];
   const peel_xdp_port port{.ifindex = ifindex, .job = job};
-  expect(bpf_map_update_elem(fd_of(skeleton_->maps.ways), &port, &way, BPF_ANY), "Writing a way");
-  ports.ifindexes.push_back(ifindex);
+  if (bpf_map_update_elem(fd_of(skeleton_->maps.ways), &port, &way, BPF_ANY) != 0) return false;
   bpf_devmap_val value{};
   value.ifindex = ifindex;
   value.bpf_prog.fd = egress();
-  expect(bpf_map_update_elem(ports.map, &worker, &value, BPF_ANY), "Adding a port");
+  if (bpf_map_update_elem(ports.map, &worker, &value, BPF_ANY) != 0) {
+    (void)bpf_map_delete_elem(fd_of(skeleton_->maps.ways), &port);
+    return false;
+  }
+  ports.ifindexes.push_back(ifindex);
+  return true;
 }
 
 bool XdpProgram::has_port(std::uint32_t job, std::uint32_t ifindex) const noexcept {
