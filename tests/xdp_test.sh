@@ -28,6 +28,8 @@ assert runs[2]["rounds"] == 4 * -(-100000 // 833), runs
 assert all(run["packets"] >= run["hosts"] * run["rounds"] for run in runs), runs
 PY
 
+"$packets" --possible --links veth --plane xdp --program "$peel" 2>&1 | grep -q "port1 is a virtual link" || fail "no advice"
+
 # Ports that are bridges take no program in their driver.
 base="peelxdp$$"
 echo "a secret" >secret

@@ -2,9 +2,13 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <linux/ethtool.h>
 #include <linux/if_link.h>
+#include <linux/sockios.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -172,6 +176,19 @@ XdpProgram::Mode XdpProgram::attach(const std::string& interface) {
   }
   links_.push_back(link);
   return mode;
+}
+
+bool XdpProgram::is_veth(const std::string& interface) {
+  const int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (any < 0) return false;
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  ifreq request{};
+  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  request.ifr_data = reinterpret_cast<char*>(&driver);
+  const bool told = ioctl(any, SIOCETHTOOL, &request) == 0;
+  close(any);
+  return told && std::strcmp(driver.driver, "veth") == 0;
 }
 
 int XdpProgram::ingress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_ingress); }

@@ -26,6 +26,8 @@ class XdpProgram {
   enum class Mode : std::uint8_t { native, generic };
   // Runs at this port from now on: in the driver, or, where the driver cannot, behind it. Throws peel::Error.
   Mode attach(const std::string& interface);
+  // Whether it is one end of a virtual link, which takes redirected frames only where the other end lets it.
+  [[nodiscard]] static bool is_veth(const std::string& interface);
 
   [[nodiscard]] int ingress() const noexcept;  // descriptors
   [[nodiscard]] int egress() const noexcept;
