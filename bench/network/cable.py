@@ -11,17 +11,18 @@ by one, too, where a veth hands over whole runs.
 import pathlib
 import subprocess
 
-from hosts import RigError, call
+from hosts import call
 
 HERE = pathlib.Path(__file__).resolve().parent
-MTU = 1500
 
 
 class Cables:
-    """Puts a cable into every link of `hosts`, which must be new. They go with the namespaces of the hosts."""
+    """Puts a cable into every link of `hosts`, which must be new. They go with the namespaces of the hosts. An XDP program
+    that knows no fragments, as a cable has, takes frames of one page."""
 
-    def __init__(self, hosts, scratch):
+    def __init__(self, hosts, scratch, mtu):
         self.hosts = hosts
+        self.mtu = mtu
         self.namespace = hosts.cables
         call("ip", "netns", "add", self.namespace)
         for i, (host, address, port) in enumerate(zip(hosts.names, hosts.addresses, hosts.ports)):
@@ -36,7 +37,7 @@ class Cables:
     def _link(self, namespace, device, end):
         call("ip", "-n", self.namespace, "link", "add", end, "type", "veth", "peer", "name", device, "netns", namespace)
         for where, what in ((self.namespace, end), (namespace, device)):
-            call("ip", "-n", where, "link", "set", what, "mtu", str(MTU), "up")
+            call("ip", "-n", where, "link", "set", what, "mtu", str(self.mtu), "up")
             call("ip", "netns", "exec", where, "ethtool", "-K", what, "gro", "on")
 
     def _redirect(self, device, other, scratch):

@@ -103,6 +103,13 @@ void serve(const Words& words) {
                "virtual links must turn off tx-udp-segmentation\n",
                interface);
   }
+  for (const std::string& interface : plane.veths()) {
+    fmt::print(
+        stderr,
+        "peel: {} is a virtual link, whose other end gets results only if it collects packets: at the worker, as "
+        "in 'ethtool -K eth0 gro on'\n",
+        interface);
+  }
   run(plane, words);
 }
 

@@ -105,6 +105,66 @@ TEST_F(Jobs, StartingAnewNeedsNoMoreRoom) {
   }
 }
 
+// A plane whose results get to some endpoints only.
+struct Ways : JobListener {
+  [[nodiscard]] bool began(const Job&) override { return has_room; }
+  [[nodiscard]] bool let_in(const Job& job, unsigned worker) override { return job.endpoints[worker] != none; }
+  void changed(const Job&) override {}
+  void ended(const Job&) override { ++endings; }
+  [[nodiscard]] Time heard(const Job&) const override { return {}; }
+
+  Endpoint none = endpoint(9);
+  bool has_room = true;
+  int endings = 0;
+};
+
+struct JobsWithoutAWay : ::testing::Test {
+  [[nodiscard]] JobTable::Answer join(unsigned worker, const Endpoint& from, std::uint64_t incarnation = 1,
+                                      std::uint64_t name = 7) {
+    return table.join({.name = name,
+                       .incarnation = incarnation,
+                       .worker = static_cast<std::uint8_t>(worker),
+                       .workers = 3,
+                       .words = 10,
+                       .slots = 2,
+                       .from = from},
+                      {});
+  }
+
+  Ways ways;
+  JobTable table{Jobs::limits(), [] { return 1; }, ways};
+};
+
+TEST_F(JobsWithoutAWay, TellAllTheirWorkers) {
+  EXPECT_NE(join(0, endpoint(0), 1, 8).job, nullptr);
+  EXPECT_NE(join(0, endpoint(0)).job, nullptr);
+  EXPECT_EQ(join(1, endpoint(9)).reason, PEEL_REASON_NO_PORT);
+  EXPECT_EQ(join(0, endpoint(0)).reason, PEEL_REASON_NO_PORT) << "who was in before";
+  EXPECT_EQ(join(2, endpoint(2)).reason, PEEL_REASON_NO_PORT) << "who comes later";
+  EXPECT_EQ(join(1, endpoint(9)).reason, PEEL_REASON_NO_PORT) << "and who asks again";
+  EXPECT_NE(join(1, endpoint(1), 1, 8).job, nullptr) << "another job does not notice";
+}
+
+TEST_F(JobsWithoutAWay, MayStartAnew) {
+  EXPECT_NE(join(0, endpoint(0)).job, nullptr);
+  EXPECT_EQ(join(1, endpoint(9)).reason, PEEL_REASON_NO_PORT);
+  for (unsigned worker : {1, 0, 2}) {
+    const Job* job = join(worker, endpoint(worker), 2).job;
+    ASSERT_NE(job, nullptr) << worker;
+    EXPECT_EQ(job->joined == 7, worker == 2);
+  }
+}
+
+TEST_F(JobsWithoutAWay, DoNotBegin) {
+  EXPECT_EQ(join(0, endpoint(9)).reason, PEEL_REASON_NO_PORT);
+  EXPECT_EQ(ways.endings, 1);
+  ways.has_room = false;
+  EXPECT_EQ(join(0, endpoint(0)).reason, PEEL_REASON_NO_ROOM);
+  EXPECT_EQ(ways.endings, 2);
+  ways.has_room = true;
+  EXPECT_NE(join(0, endpoint(0)).job, nullptr);
+}
+
 TEST_F(Jobs, ThatDifferAreRefused) {
   applicant.join(0, 2);
   EXPECT_EQ(applicant.join(1, 3).reason, PEEL_REASON_DISAGREEMENT);
@@ -128,6 +188,18 @@ TEST_F(Jobs, ExpireWhenTheyAreSilent) {
   applicant.ask(Applicant::request(0, 1), endpoint(0));
   EXPECT_EQ(aggregator.jobs().find(job.job), nullptr);
   ASSERT_NE(aggregator.jobs().find(busy.job), nullptr);
+}
+
+// Data packets are heard by others' clocks, which may have been read later than that of the request.
+TEST_F(Jobs, AreNotSilentForLongerThanTheyWereThere) {
+  const peel_control job = applicant.join(0, 1);
+  aggregator.on_data(0, endpoint(0), testing::to_bytes(testing::data_header(job, 0, 0, 0), {1}), Time{5});
+  const auto reply = aggregator.on_control(
+      endpoint(9), detail::sign(testing::kSecret, detail::make_control(PEEL_VERB_QUERY)), Time{2});
+  ASSERT_EQ(reply.size(), sizeof(peel_control) + sizeof(peel_status) + sizeof(peel_job_status));
+  peel_job_status record;
+  std::memcpy(&record, reply.data() + sizeof(peel_control) + sizeof(peel_status), sizeof record);
+  EXPECT_EQ(record.silent_ms, 0u);
 }
 
 TEST_F(Jobs, AreListedInPages) {

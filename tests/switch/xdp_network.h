@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <string>
 #include <thread>
@@ -17,11 +18,18 @@ namespace peel::testing {
 
 inline constexpr unsigned kPorts = 4;
 
+// What another thread threw goes on in the one that waits for it.
+inline void join_and_rethrow(std::thread& thread, const std::exception_ptr& thrown) {
+  thread.join();
+  if (thrown) std::rethrow_exception(thrown);
+}
+
 // Runs `body` in a thread whose network has nothing but that many ports, named p0, p1, ... What is not possible here
-// comes back as a sentence; empty: all went well.
+// comes back as a sentence; empty: `body` ran. What it throws is thrown here.
 inline std::string in_own_network(const std::function<void()>& body) {
   std::string why;
-  std::thread([&] {
+  std::exception_ptr thrown;
+  std::thread thread([&] {
     if (unshare(CLONE_NEWNET) != 0) {
       why = "this machine allows no network namespaces";
       return;
@@ -31,8 +39,13 @@ inline std::string in_own_network(const std::function<void()>& body) {
       why = "this machine allows no virtual links; 'ip link add type veth' does not work";
       return;
     }
-    body();
-  }).join();
+    try {
+      body();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  });
+  join_and_rethrow(thread, thrown);
   return why;
 }
 

@@ -22,6 +22,8 @@ using testing::endpoint;
 using testing::to_bytes;
 
 const Endpoint kSwitch = endpoint(200, 7077);
+constexpr unsigned kVanished = 50;  // a worker whose port goes away while it joins
+constexpr std::uint32_t kNoPort = 1'000'000;
 
 Limits limits() {
   Limits limits;
@@ -73,7 +75,8 @@ class Kernel {
       EXPECT_TRUE(program_.find_door(control.challenge, door));
       EXPECT_EQ(door.worker[5], from.address[15]);
       EXPECT_EQ(door.here[5], 0xAA);
-      door.ifindex = testing::port_number(static_cast<unsigned>(from.address[15] - 1) % testing::kPorts);
+      const unsigned worker = from.address[15] - 1U;
+      door.ifindex = worker == kVanished ? kNoPort : testing::port_number(worker % testing::kPorts);
       program_.put_door(control.challenge, door);
     }
     return aggregator_.on_control(from, datagram, now);
@@ -86,7 +89,7 @@ class Kernel {
   XdpAggregator aggregator_;
 };
 
-// Skips, with the reason, where the kernel lets nobody do this.
+// Skips, with the reason, where the kernel lets nobody load any XDP program. One that takes some must take ours.
 void with_kernel(const std::function<void(Kernel&)>& body) {
   std::string why = testing::in_own_network([&] {
     std::optional<Kernel> kernel;
@@ -268,6 +271,21 @@ TEST(XdpProgram, AnswersAsTheSwitchInUserSpaceDoes) {
   }
 }
 
+// What the kernel does not take though it has XDP must not look as if it had none: tests would be skipped for it.
+TEST(XdpProgram, TellsWhatTheKernelDoesNotTake) {
+  with_kernel([&](Kernel&) {
+    Limits none = limits();
+    none.slots = 0;
+    try {
+      const XdpProgram program(detail::resolve("10.0.0.201:7077"), none);
+      ADD_FAILURE() << "the kernel makes maps of nothing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::transport);
+      EXPECT_NE(std::string(error.what()).find("'slots'"), std::string::npos) << error.what();
+    }
+  });
+}
+
 TEST(XdpProgram, LeavesOthersAlone) {
   with_kernel([&](Kernel& kernel) {
     const Bytes right = testing::to_frame(endpoint(0), kSwitch, to_bytes({}, {1, 2, 3}));
@@ -316,8 +334,24 @@ TEST(XdpProgram, HasOneWorkerOfAJobAtAPort) {
     EXPECT_EQ(applicant.join(0, 6).verb, PEEL_VERB_ADMITTED);
     const peel_control second = applicant.join(testing::kPorts, 6);
     EXPECT_EQ(second.verb, PEEL_VERB_REFUSED);
-    EXPECT_EQ(second.reason, PEEL_REASON_NO_ROOM);
+    EXPECT_EQ(second.reason, PEEL_REASON_NO_PORT);
     EXPECT_EQ(applicant.join(testing::kPorts, 6, "another").verb, PEEL_VERB_ADMITTED);
+  });
+}
+
+// The job is refused, and others go on.
+TEST(XdpProgram, SurvivesPortsThatVanish) {
+  with_kernel([&](Kernel& kernel) {
+    const Applicant applicant{kernel};
+    const peel_control other = applicant.join(1, 2, "other");
+    EXPECT_EQ(applicant.join(kVanished, kVanished + 1).reason, PEEL_REASON_NO_PORT) << "the first worker";
+    EXPECT_EQ(applicant.join(0, kVanished + 1).verb, PEEL_VERB_ADMITTED);
+    EXPECT_EQ(applicant.join(kVanished, kVanished + 1).reason, PEEL_REASON_NO_PORT);
+    EXPECT_EQ(applicant.join(0, kVanished + 1).reason, PEEL_REASON_NO_PORT) << "who is in learns of it";
+    EXPECT_EQ(applicant.join(0, 2, "other").joined, 3u);
+    EXPECT_EQ(kernel.give(endpoint(0), to_bytes(data_header(other, 0, 0, 0), {1})).action, XDP_DROP);
+    EXPECT_EQ(kernel.give(endpoint(1), to_bytes(data_header(other, 1, 0, 0), {2})).action, XDP_REDIRECT);
+    EXPECT_EQ(kernel.tally().completed, 1u);
   });
 }
 
@@ -331,15 +365,21 @@ TEST(XdpProgram, KeepsSumsExactOnSeveralCores) {
     const peel_control admitted = applicant.join(0, 2);
     applicant.join(1, 2);
     std::atomic<std::uint64_t> wrong = 0;
+    std::atomic<bool> failed = false;  // of either: the other would wait for a result that never comes
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    const auto ask = [&](unsigned worker, const Bytes& datagram) {
+      while (!failed && std::chrono::steady_clock::now() < end) {
+        Kernel::Answer answer = kernel.give(endpoint(worker), datagram);
+        if (answer.action == XDP_REDIRECT) return answer;
+      }
+      throw std::runtime_error("worker " + std::to_string(worker) + " got no result");
+    };
     const auto work = [&](unsigned worker) {
       for (std::uint32_t round = 0; round < rounds; ++round) {
         for (std::uint32_t slot = 0; slot < admitted.slot_count; ++slot) {
           const Bytes datagram = to_bytes(data_header(admitted, worker, slot, round),
                                           std::vector<std::uint32_t>(kLength, (worker + 1) * (round + slot)));
-          Kernel::Answer answer;
-          do {
-            answer = kernel.give(endpoint(worker), datagram);
-          } while (answer.action != XDP_REDIRECT);
+          const Kernel::Answer answer = ask(worker, datagram);
           const std::vector<std::uint32_t> expected(kLength, 3 * (round + slot));
           const bool right = answer.frame.size() == kResult && std::memcmp(answer.frame.data() + kResult - 4 * kLength,
                                                                            expected.data(), 4 * kLength) == 0;
@@ -347,9 +387,20 @@ TEST(XdpProgram, KeepsSumsExactOnSeveralCores) {
         }
       }
     };
-    std::thread other(work, 0);
-    work(1);
-    other.join();
+    const auto try_to_work = [&](unsigned worker) -> std::exception_ptr {
+      try {
+        work(worker);
+        return {};
+      } catch (...) {
+        failed = true;
+        return std::current_exception();
+      }
+    };
+    std::exception_ptr thrown;
+    std::thread other([&] { thrown = try_to_work(0); });
+    const std::exception_ptr own = try_to_work(1);
+    testing::join_and_rethrow(other, thrown);
+    if (own) std::rethrow_exception(own);
     EXPECT_EQ(wrong, 0u);
     EXPECT_EQ(kernel.tally().completed, std::uint64_t{rounds} * admitted.slot_count);
     EXPECT_EQ(kernel.tally().combined, 2 * std::uint64_t{rounds} * admitted.slot_count);

@@ -93,7 +93,8 @@ Admission::Reply Admission::status(const peel_control& ask, Time now) const {
     record.received = tally.received;
     record.completed = tally.completed;
     record.dropped = tally.dropped;
-    record.silent_ms = static_cast<std::uint32_t>((now - jobs_.last_heard(*job)).count());
+    // A packet may come after the clock was read.
+    record.silent_ms = static_cast<std::uint32_t>(std::max(Time{}, now - jobs_.last_heard(*job)).count());
     record.busy = census_.busy_slots(*job);
     record.job = job->number;
     record.slot_count = job->slot_count;

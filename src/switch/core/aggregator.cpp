@@ -151,9 +151,10 @@ Outcome Aggregator::refuse(Lane& lane, peel_drop why, const peel_packet& packet,
   return outcome;
 }
 
-void Aggregator::began(const Job& job) {
+bool Aggregator::began(const Job& job) {
   std::fill_n(slots_.begin() + job.first_slot, job.slot_count, peel_slot{});
   for (Lane& lane : lanes_) lane.shares[job.number] = {};
+  return true;
 }
 void Aggregator::changed(const Job&) {}
 void Aggregator::ended(const Job&) {}

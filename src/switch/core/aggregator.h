@@ -63,7 +63,7 @@ class Aggregator final : private JobListener, private Census {
     std::uint32_t refusals = 0;
   };
 
-  void began(const Job& job) override;
+  [[nodiscard]] bool began(const Job& job) override;
   void changed(const Job& job) override;
   void ended(const Job& job) override;
   [[nodiscard]] Time heard(const Job& job) const override;

@@ -23,6 +23,7 @@ JobTable::Answer JobTable::join(const Request& request, Time now) {
   Job* job = current(request.name);
   if (job == nullptr) return begin(request, now);
   if (request.workers != job->workers) return {nullptr, PEEL_REASON_DISAGREEMENT};
+  if (job->stranded) return join_stranded(*job, request, now);
   const bool in = (job->joined & bit_of(request.worker)) != 0;
   const std::uint64_t known = job->incarnations[request.worker];
   if (in && request.incarnation < known) return {nullptr, PEEL_REASON_WORKER_GONE};  // of a process that is no more
@@ -34,21 +35,37 @@ JobTable::Answer JobTable::join(const Request& request, Time now) {
   return begin(request, now);
 }
 
+// Whoever asks learns it, also those who were let in before, until somebody starts anew.
+JobTable::Answer JobTable::join_stranded(Job& job, const Request& request, Time now) {
+  std::uint64_t& known = job.incarnations[request.worker];
+  if (known != 0 && request.incarnation > known) {
+    supersede(job, request);
+    return begin(request, now);
+  }
+  known = std::max(known, request.incarnation);
+  return {nullptr, PEEL_REASON_NO_PORT};
+}
+
 JobTable::Answer JobTable::join_current(Job& job, const Request& request, Time now) {
   if (request.words < job.words) return {nullptr, PEEL_REASON_DISAGREEMENT};
   if ((job.joined & bit_of(request.worker)) != 0 && job.endpoints[request.worker] != request.from) {
     return {nullptr, PEEL_REASON_DISAGREEMENT};  // two processes with one rank
   }
-  const bool comes = (job.joined & bit_of(request.worker)) == 0;
-  if (comes && !listener_.reaches(&job, request.from)) return {nullptr, PEEL_REASON_NO_ROOM};
   job.heard = now;
-  if (comes) {
-    job.joined |= bit_of(request.worker);
-    job.endpoints[request.worker] = request.from;
-    job.incarnations[request.worker] = request.incarnation;
-    listener_.changed(job);
+  if ((job.joined & bit_of(request.worker)) == 0 && !let_in(job, request)) {
+    job.stranded = true;
+    return {nullptr, PEEL_REASON_NO_PORT};
   }
   return {&job, PEEL_REASON_NONE};
+}
+
+bool JobTable::let_in(Job& job, const Request& request) {
+  job.endpoints[request.worker] = request.from;
+  job.incarnations[request.worker] = request.incarnation;
+  if (!listener_.let_in(job, request.worker)) return false;
+  job.joined |= bit_of(request.worker);
+  listener_.changed(job);
+  return true;
 }
 
 JobTable::Answer JobTable::begin(const Request& request, Time now) {
@@ -60,7 +77,7 @@ JobTable::Answer JobTable::begin(const Request& request, Time now) {
     number = free_number();
     run = free_slots(wanted);
   }
-  if (!number || run.count == 0 || !listener_.reaches(nullptr, request.from)) return {nullptr, PEEL_REASON_NO_ROOM};
+  if (!number || run.count == 0) return {nullptr, PEEL_REASON_NO_ROOM};
   auto job = std::make_unique<Job>();
   job->number = *number;
   job->name = request.name;
@@ -69,15 +86,19 @@ JobTable::Answer JobTable::begin(const Request& request, Time now) {
   job->words = std::min(request.words, limits_.words);
   job->first_slot = run.first;
   job->slot_count = static_cast<std::uint16_t>(run.count);
-  job->joined = bit_of(request.worker);
   job->heard = now;
   job->endpoints.resize(request.workers);
   job->incarnations.resize(request.workers);
-  job->endpoints[request.worker] = request.from;
-  job->incarnations[request.worker] = request.incarnation;
-  jobs_[*number] = std::move(job);
-  listener_.began(*jobs_[*number]);
-  return {jobs_[*number].get(), PEEL_REASON_NONE};
+  Job& begun = *(jobs_[*number] = std::move(job));
+  peel_wire_reason refused = PEEL_REASON_NONE;
+  if (!listener_.began(begun)) {
+    refused = PEEL_REASON_NO_ROOM;
+  } else if (!let_in(begun, request)) {
+    refused = PEEL_REASON_NO_PORT;
+  }
+  if (refused == PEEL_REASON_NONE) return {&begun, refused};
+  end(*number);
+  return {nullptr, refused};
 }
 
 Job* JobTable::current(std::uint64_t name) {

@@ -47,6 +47,7 @@ struct Job {
   std::uint64_t joined = 0;  // bitmaps of workers
   std::uint64_t gone = 0;
   bool superseded = false;  // the name belongs to a newer job; this one may still be read
+  bool stranded = false;    // a worker could not be let in, so it will never be complete
   Time heard{};             // of its control packets
   std::vector<Endpoint> endpoints;
   std::vector<std::uint64_t> incarnations;
@@ -57,11 +58,12 @@ struct Job {
 class JobListener {
  public:
   virtual ~JobListener() = default;
-  virtual void began(const Job& job) = 0;    // its slots must forget what they held
+  // Its slots must forget what they held; nobody is in yet. False: there is no room for it.
+  [[nodiscard]] virtual bool began(const Job& job) = 0;
+  // A worker comes, whose endpoint is written down. False: results cannot get there, and it stays out.
+  [[nodiscard]] virtual bool let_in(const Job&, unsigned /*worker*/) { return true; }
   virtual void changed(const Job& job) = 0;  // workers came or went
   virtual void ended(const Job& job) = 0;
-  // Whether results of `job` can get to a worker at `from` who is not in yet; `job` is null where he begins one.
-  [[nodiscard]] virtual bool reaches(const Job*, const Endpoint&) const { return true; }
   // When a job was last heard of by its data packets.
   [[nodiscard]] virtual Time heard(const Job& job) const = 0;
 };
@@ -101,8 +103,10 @@ class JobTable {
 
  private:
   Job* current(std::uint64_t name);
+  Answer join_stranded(Job& job, const Request& request, Time now);
   Answer join_current(Job& job, const Request& request, Time now);
   Answer begin(const Request& request, Time now);
+  bool let_in(Job& job, const Request& request);
   std::optional<std::uint16_t> free_number() const;
   // The first gap of `wanted` slots, or the largest one, and how long it is.
   struct Run {

@@ -52,6 +52,7 @@ enum peel_wire_reason {
   PEEL_REASON_DISAGREEMENT = 5,   // workers joined with different numbers
   PEEL_REASON_BAD_CHALLENGE = 6,  // say hello again
   PEEL_REASON_BAD_REQUEST = 7,
+  PEEL_REASON_NO_PORT = 8,  // results have no way of their own to a worker: do without the switch
 };
 
 // Of data, results and refusals. The words follow.

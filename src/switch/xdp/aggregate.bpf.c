@@ -10,7 +10,7 @@
 #include "switch/xdp/maps.bpf.h"
 #include "switch/xdp/words.bpf.h"
 
-#define PEEL_MS_PER_NS 1000000
+#define PEEL_NS_PER_MS 1000000
 
 static __always_inline struct peel_xdp_tally* own_tally(void) {
   const uint32_t first = 0;
@@ -31,7 +31,7 @@ static __always_inline int send_back(const struct xdp_md* ctx) { return bpf_redi
 static __always_inline int may_refuse(void) {
   struct peel_xdp_tally* tally = own_tally();
   if (!tally) return 0;
-  const uint64_t now = bpf_ktime_get_coarse_ns() / PEEL_MS_PER_NS;
+  const uint64_t now = bpf_ktime_get_coarse_ns() / PEEL_NS_PER_MS;
   if (now - tally->refusals_since_ms >= PEEL_XDP_REFUSAL_WINDOW_MS) {
     tally->refusals_since_ms = now;
     tally->refusals = 0;

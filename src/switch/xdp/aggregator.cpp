@@ -54,14 +54,8 @@ void XdpAggregator::on_stray() noexcept {
   ++own_.dropped[PEEL_DROP_MALFORMED];
 }
 
-// A result is copied once for each port, so a port has one worker of a job.
-bool XdpAggregator::reaches(const Job* job, const Endpoint&) const {
-  if (!visitor_) return false;
-  return job == nullptr || !program_.has_port(job->number, visitor_->ifindex);
-}
-
-void XdpAggregator::began(const Job& job) {
-  program_.begin_ports(job.number, job.workers);
+bool XdpAggregator::began(const Job& job) {
+  if (!program_.begin_ports(job.number, job.workers)) return false;
   program_.clear_job_tallies(job.number);
   peel_xdp_job& entry = program_.job(job.number);
   entry = {};
@@ -74,26 +68,25 @@ void XdpAggregator::began(const Job& job) {
   fresh->owner = job.cookie;
   fresh->everybody = job.everybody();
   for (std::uint32_t i = 0; i < job.slot_count; ++i) program_.write_slot(job.first_slot + i, *fresh);
-  changed(job);
   publish(entry.active, std::uint8_t{1});
+  return true;
 }
 
 void XdpAggregator::changed(const Job& job) {
   peel_xdp_job& entry = program_.job(job.number);
-  for (unsigned worker = 0; worker < job.workers; ++worker) {
-    if ((job.joined >> worker & 1) != 0 && (entry.joined >> worker & 1) == 0) let_in(job, worker);
-  }
   publish<std::uint64_t>(entry.joined, job.joined);
   publish<std::uint64_t>(entry.gone, job.gone);
 }
 
-void XdpAggregator::let_in(const Job& job, unsigned worker) {
+// A result is copied once for each port, so a port has one worker of a job. It may also have vanished by now.
+bool XdpAggregator::let_in(const Job& job, unsigned worker) {
+  if (!visitor_ || program_.has_port(job.number, visitor_->ifindex)) return false;
   peel_xdp_way way{};
   way.endpoint = endpoint_of(job.endpoints[worker]);
   std::copy_n(visitor_->worker, sizeof way.worker, way.worker);
   std::copy_n(visitor_->here, sizeof way.here, way.here);
   program_.job(job.number).endpoint[worker] = way.endpoint;
-  program_.add_port(job.number, worker, visitor_->ifindex, way);
+  return program_.add_port(job.number, worker, visitor_->ifindex, way);
 }
 
 void XdpAggregator::ended(const Job& job) {

@@ -31,12 +31,11 @@ class XdpAggregator final : private JobListener, private Census {
   [[nodiscard]] std::uint32_t busy_slots(const Job& job) const override;
 
  private:
-  void began(const Job& job) override;
+  [[nodiscard]] bool began(const Job& job) override;
+  [[nodiscard]] bool let_in(const Job& job, unsigned worker) override;
   void changed(const Job& job) override;
   void ended(const Job& job) override;
-  [[nodiscard]] bool reaches(const Job* job, const Endpoint& from) const override;
   [[nodiscard]] Time heard(const Job& job) const override;
-  void let_in(const Job& job, unsigned worker);
 
   XdpProgram& program_;
   Cookies cookies_;

@@ -46,13 +46,18 @@ struct XdpPlane::Parts {
   XdpProgram program;
   XdpAggregator aggregator;
   std::vector<std::string> generic;
+  std::vector<std::string> veths;
 };
 
 XdpPlane::XdpPlane(const detail::Address& listen, const std::vector<std::string>& interfaces, const Limits& limits,
                    const Keys& keys, std::uint64_t seed)
     : parts_(std::make_unique<Parts>(listen, limits, keys, seed)) {
   for (const std::string& interface : interfaces) {
-    if (parts_->program.attach(interface) == XdpProgram::Mode::generic) parts_->generic.push_back(interface);
+    if (parts_->program.attach(interface) == XdpProgram::Mode::generic) {
+      parts_->generic.push_back(interface);
+    } else if (XdpProgram::is_veth(interface)) {
+      parts_->veths.push_back(interface);
+    }
   }
 }
 
@@ -63,6 +68,8 @@ unsigned XdpPlane::most_mtu() noexcept { return PEEL_XDP_MTU; }
 detail::Address XdpPlane::address() const { return parts_->socket.local(); }
 
 const std::vector<std::string>& XdpPlane::generic() const noexcept { return parts_->generic; }
+
+const std::vector<std::string>& XdpPlane::veths() const noexcept { return parts_->veths; }
 
 void XdpPlane::run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {

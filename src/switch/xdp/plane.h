@@ -27,7 +27,9 @@ class XdpPlane {
   static unsigned most_mtu() noexcept;
   [[nodiscard]] detail::Address address() const;
   [[nodiscard]] const std::vector<std::string>& generic() const noexcept;  // interfaces where the driver could not
-  void run(const std::atomic<bool>& stop);                                 // until then
+  // Interfaces that are ends of virtual links, served in the driver: the other ends must take redirected frames.
+  [[nodiscard]] const std::vector<std::string>& veths() const noexcept;
+  void run(const std::atomic<bool>& stop);  // until then
 
  private:
   struct Parts;

@@ -2,14 +2,21 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <linux/ethtool.h>
 #include <linux/if_link.h>
+#include <linux/sockios.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 
 #include "peel/error.h"
@@ -21,7 +28,8 @@ namespace {
 std::string reason(int code) { return std::generic_category().message(code); }
 
 [[noreturn]] void fail(const std::string& what, int code) {
-  throw Error(ErrorCode::transport, what + " failed: " + reason(code) + ". Look at what the kernel's log says.");
+  throw Error(ErrorCode::transport,
+              what + " failed: " + reason(code) + ". Start the switch again, or take --plane udp.");
 }
 
 void expect(int result, const char* what) {
@@ -44,13 +52,69 @@ std::vector<Value> read_cores(int map, std::uint32_t key) {
 
 int fd_of(const bpf_map* map) { return bpf_map__fd(map); }
 
-[[noreturn]] void refuse_to_load(int code) {
-  if (code == EPERM || code == EACCES) {
+// The smallest program there is, with what Linux 5.18 brought: where even this is not taken, nothing of ours can be.
+void expect_xdp() {
+  constexpr std::uint32_t kKnowsFragments = 1U << 5;  // BPF_F_XDP_HAS_FRAGS, which older headers lack
+  const bpf_insn pass[] = {
+      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
+      {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0},
+  };
+  bpf_prog_load_opts options{};
+  options.sz = sizeof options;
+  options.prog_flags = kKnowsFragments;
+  const int probe = bpf_prog_load(BPF_PROG_TYPE_XDP, "peel_probe", "GPL", pass, std::size(pass), &options);
+  if (probe >= 0) {
+    close(probe);
+    return;
+  }
+  if (errno == EPERM || errno == EACCES) {
     throw Error(ErrorCode::unsupported,
                 "The kernel does not let this process load an XDP program. Run it as root, or take --plane udp.");
   }
-  throw Error(ErrorCode::unsupported, "The kernel does not take the XDP program: " + reason(code) +
+  throw Error(ErrorCode::unsupported, "The kernel does not take XDP programs: " + reason(errno) +
                                           ". It needs Linux 5.18 or later; take --plane udp where that is not.");
+}
+
+// What libbpf and the verifier say while a program is loaded. They say it to one function of the whole process.
+class LoadLog {
+ public:
+  LoadLog() {
+    text_.clear();
+    libbpf_set_print(&LoadLog::take);
+  }
+  ~LoadLog() { libbpf_set_print(nullptr); }
+  LoadLog(const LoadLog&) = delete;
+  LoadLog& operator=(const LoadLog&) = delete;
+
+  // The verifier repeats the program; what is wrong stands at the end.
+  [[nodiscard]] static std::string end() { return text_.substr(text_.size() - std::min(text_.size(), kEnd)); }
+
+ private:
+  static constexpr std::size_t kEnd = 1500;
+
+  [[gnu::format(printf, 2, 0)]] static int take(libbpf_print_level level, const char* format, va_list arguments) {
+    if (level != LIBBPF_WARN) return 0;
+    va_list again;
+    va_copy(again, arguments);
+    const int length = std::vsnprintf(nullptr, 0, format, again);
+    va_end(again);
+    if (length <= 0) return 0;
+    std::string line(static_cast<std::size_t>(length) + 1, '\0');
+    std::vsnprintf(line.data(), line.size(), format, arguments);
+    line.pop_back();
+    text_ = end() + line;
+    return length;
+  }
+
+  static thread_local std::string text_;
+};
+
+thread_local std::string LoadLog::text_;
+
+// The kernel has XDP, so this is for whoever mends the program, or its limits.
+[[noreturn]] void refuse_to_load(int code) {
+  throw Error(ErrorCode::transport, "The kernel has XDP, but does not take this program: " + reason(code) +
+                                        ". Take --plane udp, and report what the kernel says:\n" + LoadLog::end());
 }
 
 }  // namespace
@@ -59,6 +123,8 @@ void XdpProgram::Unload::operator()(peel_xdp* skeleton) const noexcept { peel_xd
 
 XdpProgram::XdpProgram(const detail::Address& listen, const Limits& limits) : ports_(limits.jobs) {
   libbpf_set_print(nullptr);  // what goes wrong is told by exceptions
+  expect_xdp();
+  const LoadLog log;
   skeleton_.reset(peel_xdp__open());
   if (!skeleton_) refuse_to_load(errno);
   const auto& four = reinterpret_cast<const sockaddr_in&>(listen.storage);
@@ -112,6 +178,19 @@ XdpProgram::Mode XdpProgram::attach(const std::string& interface) {
   return mode;
 }
 
+bool XdpProgram::is_veth(const std::string& interface) {
+  const int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (any < 0) return false;
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  ifreq request{};
+  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  request.ifr_data = reinterpret_cast<char*>(&driver);
+  const bool told = ioctl(any, SIOCETHTOOL, &request) == 0;
+  close(any);
+  return told && std::strcmp(driver.driver, "veth") == 0;
+}
+
 int XdpProgram::ingress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_ingress); }
 int XdpProgram::egress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_egress); }
 
@@ -133,24 +212,30 @@ void XdpProgram::put_door(std::uint64_t challenge, const peel_xdp_door& door) {
   expect(bpf_map_update_elem(fd_of(skeleton_->maps.doors), &challenge, &door, BPF_ANY), "Writing a door");
 }
 
-void XdpProgram::begin_ports(std::uint32_t job, std::uint32_t workers) {
+bool XdpProgram::begin_ports(std::uint32_t job, std::uint32_t workers) {
   end_ports(job);
-  Ports& ports = ports_[job];
-  ports.map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "peel_ports", sizeof(std::uint32_t), sizeof(bpf_devmap_val), workers,
-                             nullptr);
-  expect(ports.map, "Making a list of ports");
-  expect(bpf_map_update_elem(fd_of(skeleton_->maps.ports), &job, &ports.map, BPF_ANY), "Writing a list of ports");
+  const int map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "peel_ports", sizeof(std::uint32_t), sizeof(bpf_devmap_val),
+                                 workers, nullptr);
+  if (map < 0) return false;
+  ports_[job].map = map;
+  if (bpf_map_update_elem(fd_of(skeleton_->maps.ports), &job, &map, BPF_ANY) == 0) return true;
+  end_ports(job);
+  return false;
 }
 
-void XdpProgram::add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way) {
+bool XdpProgram::add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way) {
   Ports& ports = ports_[job];
   const peel_xdp_port port{.ifindex = ifindex, .job = job};
-  expect(bpf_map_update_elem(fd_of(skeleton_->maps.ways), &port, &way, BPF_ANY), "Writing a way");
-  ports.ifindexes.push_back(ifindex);
+  if (bpf_map_update_elem(fd_of(skeleton_->maps.ways), &port, &way, BPF_ANY) != 0) return false;
   bpf_devmap_val value{};
   value.ifindex = ifindex;
   value.bpf_prog.fd = egress();
-  expect(bpf_map_update_elem(ports.map, &worker, &value, BPF_ANY), "Adding a port");
+  if (bpf_map_update_elem(ports.map, &worker, &value, BPF_ANY) != 0) {
+    (void)bpf_map_delete_elem(fd_of(skeleton_->maps.ways), &port);
+    return false;
+  }
+  ports.ifindexes.push_back(ifindex);
+  return true;
 }
 
 bool XdpProgram::has_port(std::uint32_t job, std::uint32_t ifindex) const noexcept {

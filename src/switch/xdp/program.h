@@ -26,6 +26,8 @@ class XdpProgram {
   enum class Mode : std::uint8_t { native, generic };
   // Runs at this port from now on: in the driver, or, where the driver cannot, behind it. Throws peel::Error.
   Mode attach(const std::string& interface);
+  // Whether it is one end of a virtual link, which takes redirected frames only where the other end lets it.
+  [[nodiscard]] static bool is_veth(const std::string& interface);
 
   [[nodiscard]] int ingress() const noexcept;  // descriptors
   [[nodiscard]] int egress() const noexcept;
@@ -37,9 +39,9 @@ class XdpProgram {
   // Where a request to join came from; false: not by a port of this switch.
   [[nodiscard]] bool find_door(std::uint64_t challenge, peel_xdp_door& door) const;
   void put_door(std::uint64_t challenge, const peel_xdp_door& door);
-  // The ports of a job, none at first.
-  void begin_ports(std::uint32_t job, std::uint32_t workers);
-  void add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way);
+  // The ports of a job, none at first. False: the kernel does not take it, such as a port that is there no more.
+  [[nodiscard]] bool begin_ports(std::uint32_t job, std::uint32_t workers);
+  [[nodiscard]] bool add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way);
   [[nodiscard]] bool has_port(std::uint32_t job, std::uint32_t ifindex) const noexcept;
   void end_ports(std::uint32_t job);
 

@@ -121,6 +121,11 @@ void Membership::refuse(peel_wire_reason reason) const {
     case PEEL_REASON_NO_ROOM:
       throw Error(ErrorCode::unsupported,
                   who + "it has no room for another job. Use another transport, or start it with more --slots.");
+    case PEEL_REASON_NO_PORT:
+      throw Error(ErrorCode::unsupported, who +
+                                              "each worker of a job needs a port of its own that is in its "
+                                              "--interface, and some worker has none. Use another transport, or "
+                                              "start it with --plane udp.");
     case PEEL_REASON_DISAGREEMENT:
       throw Error(ErrorCode::disagreement, who + "workers joined with different sizes or MTUs, or two with rank " +
                                                std::to_string(options_.rank) +

@@ -19,10 +19,14 @@ unsigned XdpPlane::most_mtu() noexcept { return PEEL_WIRE_MTU_LARGE; }
 
 detail::Address XdpPlane::address() const { return {}; }
 
-const std::vector<std::string>& XdpPlane::generic() const noexcept {
-  static const std::vector<std::string> none;
-  return none;
-}
+namespace {
+
+const std::vector<std::string> kNone;
+
+}  // namespace
+
+const std::vector<std::string>& XdpPlane::generic() const noexcept { return kNone; }
+const std::vector<std::string>& XdpPlane::veths() const noexcept { return kNone; }
 
 void XdpPlane::run(const std::atomic<bool>&) {}
 
