@@ -8,6 +8,7 @@ import peelreduce
 import pytest
 import torch
 import torch.distributed as dist
+from ratings import Ratings
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from workers import run_workers
@@ -15,18 +16,6 @@ from workers import run_workers
 _ROWS = 500
 _SEVERAL_BUCKETS = {"bucket_cap_mb": 0.01}
 Options = dict[str, Any] | None  # of DDPState; plain DDP if there are none
-
-
-class Ratings(torch.nn.Module):
-    """An embedding whose gradient is mostly zero, and layers whose is not."""
-
-    def __init__(self, sparse: bool = False) -> None:
-        super().__init__()
-        self.rows = torch.nn.Embedding(_ROWS, 8, sparse=sparse)
-        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 1))
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.layers(self.rows(rows)).squeeze(1)
 
 
 def _batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -37,7 +26,7 @@ def _batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 def _made(options: Options, module: torch.nn.Module | None = None, **kwargs: Any) -> DistributedDataParallel:
     if module is None:
         torch.manual_seed(7)
-        module = Ratings()
+        module = Ratings(_ROWS)
     model = DistributedDataParallel(module, **{**_SEVERAL_BUCKETS, **kwargs})
     if options is not None:
         model.register_comm_hook(peelreduce.DDPState(**options), peelreduce.allreduce_hook)
@@ -62,7 +51,7 @@ def _check_equal(got: torch.Tensor, expected: torch.Tensor, size: int) -> None:
 
 def _train_unevenly(rank: int, options: Options, batches: list[int], sparse: bool, **kwargs: Any) -> torch.Tensor:
     torch.manual_seed(7)
-    model = _made(options, Ratings(sparse), **kwargs)
+    model = _made(options, Ratings(_ROWS, sparse), **kwargs)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with model.join():
         for step in range(batches[rank]):
@@ -215,7 +204,7 @@ def test_a_state_serves_one_model() -> None:
 def _two_models(rank: int, options: Options) -> torch.Tensor:
     """In one backward pass, whose buckets interleave, and in two."""
     torch.manual_seed(7)
-    models = [_made(options, Ratings()) for _ in range(2)]
+    models = [_made(options, Ratings(_ROWS)) for _ in range(2)]
     optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.1)
     for step in range(6):
         rows, target = _batch(rank, step)
@@ -288,7 +277,7 @@ def _train_mixed(rank: int, options: Options, module: torch.nn.Module) -> torch.
 
 
 def _mix_types(rank: int, size: int) -> None:
-    for make in (Mixed, lambda: Ratings().bfloat16(), lambda: Ratings().double()):
+    for make in (Mixed, lambda: Ratings(_ROWS).bfloat16(), lambda: Ratings(_ROWS).double()):
         trained = []
         for options in (None, {}, {"strategy": "packed"}, {"strategy": "split"}):
             torch.manual_seed(7)

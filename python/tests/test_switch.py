@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from peelreduce._transport import Transport, make_transport
+from ratings import Ratings
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from workers import run_workers
@@ -64,21 +65,9 @@ class IntegersOverGloo(peelreduce.Switch):
         return transport
 
 
-class Ratings(torch.nn.Module):
-    """An embedding whose gradient is mostly zero, and layers whose is not."""
-
-    def __init__(self, sparse: bool = False) -> None:
-        super().__init__()
-        self.rows = torch.nn.Embedding(_ROWS, 8, sparse=sparse)
-        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 1))
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.layers(self.rows(rows)).squeeze(1)
-
-
 def _made(state: peelreduce.DDPState, **kwargs: Any) -> DistributedDataParallel:
     torch.manual_seed(7)
-    model = DistributedDataParallel(Ratings(**kwargs), bucket_cap_mb=0.0005)
+    model = DistributedDataParallel(Ratings(_ROWS, **kwargs), bucket_cap_mb=0.0005)
     model.register_comm_hook(state, peelreduce.allreduce_hook)
     return model
 
