@@ -27,19 +27,23 @@ void ChunkMemory::learn_magnitude(const std::optional<std::int32_t>& seen) {
 // costs a repair.
 std::uint32_t ChunkMemory::headroom_permille() const { return std::clamp(2 * variation_permille, 20u, 500u); }
 
+void forget(Collective& what) {
+  what.memory = Memory::host;
+  what.data = {};
+  what.send.clear();
+  what.into.clear();
+  what.even = false;
+  what.scratch = {};
+  what.fetch.clear();
+  what.likely_bytes = 0;
+}
+
 void Slot::prepare(unsigned workers) {
   shares.resize(workers);
   parcels.resize(workers);
   for (Collective& one : collectives) {
-    one.send.clear();
+    forget(one);
     one.received.resize(workers);
-    one.data = {};
-    one.likely_bytes = 0;
-    one.memory = Memory::host;
-    one.into.clear();
-    one.even = false;
-    one.scratch = {};
-    one.fetch.clear();
   }
 }
 

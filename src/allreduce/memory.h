@@ -36,6 +36,9 @@ struct ChunkMemory {
   [[nodiscard]] std::uint32_t headroom_permille() const;  // for a plan of the next step
 };
 
+// Empties what an earlier step asked for, all but its kind, its type and the memory of what was received.
+void forget(Collective& what);
+
 // Memory of one chunk under way, kept from step to step.
 struct Slot {
   Support support;

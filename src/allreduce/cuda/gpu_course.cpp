@@ -48,15 +48,9 @@ Launch GpuCourse::launch(Chunk& chunk, const Plan& plan, std::uint64_t items) {
 
 Collective& GpuCourse::ask(Chunk& chunk, Collective::Kind kind, Asks& asks, std::size_t number) {
   Collective& one = chunk.slot.collectives[number];
+  peel::detail::forget(one);
   one.kind = kind;
   one.memory = Memory::device;
-  one.data = {};
-  one.send.clear();
-  one.into.clear();
-  one.even = false;
-  one.scratch = {};
-  one.fetch.clear();
-  one.likely_bytes = 0;
   asks.push_back(&one);
   return one;
 }
