@@ -73,7 +73,6 @@ class GpuGather final : public MessageCourse {
 
   void add(Chunk& chunk, Asks& asks) {
     const auto timed = measured(chunk, &Report::decode_s, "peel decode gather");
-    require(cudaMemsetAsync(there().sums, 0, sizeof(Status), stream()), "cudaMemsetAsync");
     add_messages(chunk, shares_[0], sent(chunk), own_message(chunk), there().sums);
     Collective& settle = ask(chunk, Collective::Kind::settle, asks);
     fetch(settle, &Numbers::opened, chunk.world.size);

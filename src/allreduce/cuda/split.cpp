@@ -114,9 +114,7 @@ class GpuSplit final : public MessageCourse {
 
   void add(Chunk& chunk, Asks& asks) {
     const auto timed = measured(chunk, &Report::decode_s, "peel add split");
-    const unsigned workers = chunk.world.size;
     const unsigned rank = chunk.world.rank;
-    require(cudaMemsetAsync(there().sums, 0, 2 * workers * sizeof(Status), stream()), "cudaMemsetAsync");
     if (shares_[rank].plan.elements() != 0) {
       const Lying own = outbox_->message(rank, here().leaving[rank]);
       add_messages(chunk, shares_[rank], coming_items(chunk), own, there().sums + 2 * rank);
