@@ -8,6 +8,7 @@
 #include "allreduce/average.h"
 #include "allreduce/memory.h"
 #include "cuda/device_world.h"
+#include "scale.h"
 
 namespace peel::testing {
 namespace {
@@ -21,7 +22,8 @@ TEST_P(DeviceExchange, EveryTypeAndPattern) {
     for (const unsigned workers : {2u, 3u}) {
       DeviceWorld world(workers, {.strategy = GetParam()});
       for (const Pattern pattern : kPatterns) {
-        const std::uint64_t elements = random.pick<std::uint64_t>({1, 63, 4096, 4097, 30'011, 100'000});
+        const auto elements = random.pick<std::uint64_t>({1, 63, 4096, 4097, 30'011, scaled(100'000, 10'007)});
+        if (small_scale() && !random.one_in(3)) continue;
         const KnownStep step = KnownStep::draw(
             {.elements = elements, .type = type, .pattern = pattern, .density = random.pick({0.002, 0.05, 0.4})},
             workers, random);
@@ -38,8 +40,8 @@ TEST_P(DeviceExchange, JumpingSteps) {
   SeededDraw random(11);
   for (const std::uint64_t chunk_bytes : {std::uint64_t{0}, std::uint64_t{65'536}}) {
     DeviceWorld world(4, {.strategy = GetParam(), .chunk_bytes = chunk_bytes});
-    const std::uint64_t elements = 150'007;
-    for (unsigned i = 0; i < 10; ++i) {
+    const std::uint64_t elements = scaled(150'007, 40'009);
+    for (std::uint64_t i = 0; i < scaled(10, 4); ++i) {
       const Drawing how{.elements = elements,
                         .pattern = random.pick({Pattern::uniform, Pattern::rows, Pattern::runs}),
                         .density = random.pick({0.0005, 0.01, 0.2, 0.9}),

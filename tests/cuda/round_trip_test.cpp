@@ -41,7 +41,7 @@ TEST(CudaRoundTrip, OfEveryLengthGrainAndPhase) {
   SeededDraw draw(1);
   for (const std::uint64_t elements : {0, 1, 2, 31, 32, 33, 1023, 1025, 8191, 8192, 8193}) {
     for (std::uint32_t grain = 1; grain <= 1024; grain *= 2) {
-      if (small_scale() && !draw.one_in(6)) continue;
+      if (small_scale() && !draw.one_in(12)) continue;
       const Patterned what{.elements = elements,
                            .density = draw.pick({0.01, 0.1, 0.5, 1.0}),
                            .shape = draw.pick({Shape::uniform, Shape::runs, Shape::rows}),
@@ -82,7 +82,7 @@ TEST(CudaRoundTrip, OfEveryTypeAndCell) {
                                .most = cells == CellType::float32 ? 31 : 0};
           const Elements x = patterned(what);
           for (const std::uint32_t grain : {1u, 2u, 8u, 64u}) {
-            if (small_scale() && !draw.one_in(3)) continue;
+            if (small_scale() && !draw.one_in(8)) continue;
             const auto phase = static_cast<std::uint32_t>(draw.below(grain));
             const auto offset = static_cast<std::uint32_t>(draw.below(5));
             for (const Index index : kIndexes) {
