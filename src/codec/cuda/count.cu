@@ -1,7 +1,9 @@
 // count: the items of a bitmap by tile and by super, and what can be wrong with an index.
 //
-// Grid: a warp for each tile. Bits past the last item, and unknown flags, are damage; an overflow flag of some worker
-// is passed on.
+// Grid: a warp for a tile or, where there are enough of them, for four, whose words are all on their way before the
+// first is looked at. Bits past the last item, and unknown flags, are damage; an overflow flag of some worker is passed
+// on.
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/tiles.cuh"
 #include "peel/message.h"
 
@@ -9,7 +11,7 @@ namespace peel::cuda::detail {
 
 namespace {
 
-// Items of one tile; all lanes get the sum.
+// Items of one tile, in the words of this lane.
 __device__ std::uint32_t items_in_tile(const Items& items, std::uint32_t grain_log2, std::uint64_t tile) {
   const unsigned lane = threadIdx.x & 31;
   const auto* halves = reinterpret_cast<const std::uint32_t*>(items.words);
@@ -25,12 +27,14 @@ __device__ std::uint32_t items_in_tile(const Items& items, std::uint32_t grain_l
       found += __popc(word);
     }
   }
-  return __reduce_add_sync(kAll, found);
+  return found;
 }
 
+template <unsigned kOwnTiles>
 __global__ void __launch_bounds__(kThreads)
     count_tiles(Geometry g, Items items, std::uint64_t tiles, const std::uint64_t* flag_word, std::uint64_t room,
                 Status* status, Recovering recovering) {
+  await_ahead();
   __shared__ Closing closing;
   if (blockIdx.x == 0 && threadIdx.x == 0 && status != nullptr) {
     const std::uint64_t past = g.items % 64 == 0 ? 0 : items.words[g.items / 64] >> (g.items % 64);
@@ -39,12 +43,16 @@ __global__ void __launch_bounds__(kThreads)
         (past != 0 || (flags & ~kFlagOverflow) != 0 ? kCorrupt : 0u) | ((flags & kFlagOverflow) != 0 ? kOverflow : 0u);
     if (wrong != 0) atomicOr(&status->flags, wrong);
   }
-  const std::uint64_t tile = own_tile();
-  if (tile < tiles) {
-    const std::uint32_t found = items_in_tile(items, g.grain_log2, tile);
-    if ((threadIdx.x & 31) == 0) items.counts.tiles[tile] = found;
+  const std::uint64_t first = own_tile() * kOwnTiles;
+  std::uint32_t found[kOwnTiles];
+#pragma unroll
+  for (unsigned t = 0; t < kOwnTiles; ++t) found[t] = items_in_tile(items, g.grain_log2, first + t);
+#pragma unroll
+  for (unsigned t = 0; t < kOwnTiles; ++t) {
+    const std::uint32_t all = __reduce_add_sync(kAll, found[t]);
+    if ((threadIdx.x & 31) == t && first + t < tiles) items.counts.tiles[first + t] = all;
   }
-  close_tiles(items.counts, tiles, closing, [&](std::uint64_t all) {
+  close_tiles<kWarps * kOwnTiles>(items.counts, tiles, closing, [&](std::uint64_t all) {
     if (status == nullptr) return;
     status->items = all;
     if (recovering == Recovering::all) status->recovered = all;
@@ -53,6 +61,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void begin_verb(Status start, Status* status, std::uint64_t* zeroed, std::uint64_t words) {
+  await_ahead();
   const std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i == 0) *status = start;
   for (std::uint64_t w = i; w < words; w += std::uint64_t{gridDim.x} * blockDim.x) zeroed[w] = 0;
@@ -79,16 +88,19 @@ cudaError_t clear_after_items(void* payload, std::uint64_t bytes, std::uint64_t 
 cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, std::uint64_t words,
                   cudaStream_t stream) {
   const std::uint64_t blocks = (words + kThreads) / kThreads;  // at least one
-  begin_verb<<<static_cast<unsigned>(blocks < 1024 ? blocks : 1024), kThreads, 0, stream>>>(start, status, zeroed,
-                                                                                            words);
+  follow(begin_verb, static_cast<unsigned>(blocks < 1024 ? blocks : 1024), kThreads, 0, stream, start, status, zeroed,
+         words);
   return cudaGetLastError();
 }
 
 cudaError_t count(const Geometry& g, const Items& items, const std::uint64_t* flag_word, std::uint64_t room,
                   Status* status, Recovering recovering, cudaStream_t stream) {
   const std::uint64_t tiles = tiles_of(g);
-  count_tiles<<<tiles == 0 ? 1 : tile_blocks(g), kThreads, 0, stream>>>(g, items, tiles, flag_word, room, status,
-                                                                        recovering);
+  constexpr std::uint64_t kMany = 8192;  // of a bucket of 25 MiB are 1,600, and more thread blocks are faster
+  const unsigned own = tiles < kMany ? 1 : 4;
+  const auto kernel = own == 1 ? count_tiles<1> : count_tiles<4>;
+  const unsigned blocks = tiles == 0 ? 1 : (tile_blocks(g) + own - 1) / own;
+  follow(kernel, blocks, kThreads, 0, stream, g, items, tiles, flag_word, room, status, recovering);
   return cudaGetLastError();
 }
 

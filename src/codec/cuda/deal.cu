@@ -5,11 +5,14 @@
 // an H200); so a thread block counts its items by block in shared memory first, asks for all places of a block at once,
 // and then deals. Sketches with more blocks than fit there have counters enough for their items to do without.
 //
-// A block with more items than cells keeps the first ones and is not tried. lose: its items are noted as lost, and its
-// cells that none of them is in are looked at, by the thread block that is the last to be done.
+// A block with more items than cells keeps the first ones and is not tried. lose: its items are noted as lost; then its
+// cells that none of them is in are looked at.
+#include <algorithm>
+
 #include "codec/cuda/cell_map.cuh"
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/losses.cuh"
 #include "codec/cuda/median.cuh"
 #include "codec/cuda/tiles.cuh"
@@ -63,6 +66,7 @@ __device__ void put(const Geometry& g, const Dealt& dealt, const Place& place, s
 // Barriers of the counted way: after the counters are zero, after all items are counted, after all places are known.
 template <bool kCounted>
 __global__ void __launch_bounds__(kThreads) deal_runs(Geometry g, std::uint64_t tiles, Items all, Dealt dealt) {
+  await_ahead();
   extern __shared__ std::uint32_t next[];  // by block: how many members are from here, then where the next one goes
   __shared__ std::uint16_t lists[kWarps][kListed];
   std::uint16_t* list = lists[threadIdx.x >> 5];
@@ -85,30 +89,19 @@ __global__ void __launch_bounds__(kThreads) deal_runs(Geometry g, std::uint64_t 
   });
 }
 
-// Cells of blocks that were not tried, without members (forget_members): all must be zero.
-template <typename Cell>
-__device__ bool leftovers_are_zero(const Geometry& g, const Dealt& dealt, const Cell* payload) {
-  bool zero = true;
-  for (std::uint32_t block = 0; block < g.blocks; ++block) {
-    if (dealt.counts[std::uint64_t{block} * kCountStride] <= dealt.capacity) continue;
-    const std::uint64_t first = std::uint64_t{block} * dealt.capacity;
-    for (std::uint32_t c = threadIdx.x; c < dealt.capacity; c += kThreads) {
-      if (__ldcg(dealt.locals + first + c) != 0) continue;
-      const Cell* lanes = payload + ((first + c) << g.grain_log2);
-      for (std::uint32_t lane = 0; lane < g.grain; ++lane) zero &= lanes[lane] == 0;
-    }
-  }
-  return zero;
+// Whether there are blocks that were not tried, in a message that is decoded.
+__device__ bool has_overfull(const Geometry& g, const Dealt& dealt, const Status* status) {
+  return dealt.counts[std::uint64_t{g.blocks} * kCountStride] != 0 &&
+         (status->flags & (kOverflow | kCorrupt | kNoRoom)) == 0;
 }
 
 template <typename Bits, typename Cell>
 __global__ void __launch_bounds__(kThreads)
     lose_runs(Geometry g, std::uint64_t tiles, Conversion how, Items all, std::uint64_t runs, Dealt dealt,
               const Cell* __restrict__ payload, const Bits* x, Bits* values, Losses losses, Status* status) {
+  await_ahead();
   __shared__ std::uint16_t lists[kWarps][kListed];
-  __shared__ bool last;
-  if (dealt.counts[std::uint64_t{g.blocks} * kCountStride] == 0) return;
-  if ((status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) return;
+  if (!has_overfull(g, dealt, status)) return;
   for (std::uint64_t r = blockIdx.x; r < runs; r += gridDim.x) {
     each_item(g, all, tiles, r, lists[threadIdx.x >> 5], [&](std::uint64_t item, std::uint64_t rank) {
       const Place place = place_of(g, item);
@@ -132,16 +125,26 @@ __global__ void __launch_bounds__(kThreads)
       }
     });
   }
-  if (how.cells == CellType::float32) return;  // never quite zero
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(dealt.counts + std::uint64_t{g.blocks} * kCountStride + 1, 1u) + 1 == gridDim.x;
+}
+
+// Cells of blocks that were not tried, without members (lose_runs wrote 1 to those that have some): all must be zero.
+// Grid: thread blocks take blocks in turn.
+template <typename Cell>
+__global__ void __launch_bounds__(kThreads)
+    check_leftovers(Geometry g, Dealt dealt, const Cell* __restrict__ payload, Status* status) {
+  await_ahead();
+  if (!has_overfull(g, dealt, status)) return;
+  bool zero = true;
+  for (std::uint32_t block = blockIdx.x; block < g.blocks; block += gridDim.x) {
+    if (dealt.counts[std::uint64_t{block} * kCountStride] <= dealt.capacity) continue;
+    const std::uint64_t first = std::uint64_t{block} * dealt.capacity;
+    for (std::uint32_t c = threadIdx.x; c < dealt.capacity; c += kThreads) {
+      if (dealt.locals[first + c] != 0) continue;
+      const Cell* lanes = payload + ((first + c) << g.grain_log2);
+      for (std::uint32_t lane = 0; lane < g.grain; ++lane) zero &= lanes[lane] == 0;
+    }
   }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  if (!leftovers_are_zero(g, dealt, payload)) atomicOr(&status->flags, kCorrupt);
+  if (!zero) atomicOr(&status->flags, kCorrupt);
 }
 
 }  // namespace
@@ -150,9 +153,9 @@ cudaError_t deal(const Geometry& g, const Items& all, const Dealt& dealt, cudaSt
   if (g.items == 0) return cudaSuccess;
   const auto runs = static_cast<unsigned>(runs_of(g));
   if (g.blocks <= kCountedBlocks) {
-    deal_runs<true><<<runs, kThreads, g.blocks * sizeof(std::uint32_t), stream>>>(g, tiles_of(g), all, dealt);
+    follow(deal_runs<true>, runs, kThreads, g.blocks * sizeof(std::uint32_t), stream, g, tiles_of(g), all, dealt);
   } else {
-    deal_runs<false><<<runs, kThreads, 0, stream>>>(g, tiles_of(g), all, dealt);
+    follow(deal_runs<false>, runs, kThreads, 0, stream, g, tiles_of(g), all, dealt);
   }
   return cudaGetLastError();
 }
@@ -162,19 +165,25 @@ cudaError_t lose_overfull(const Geometry& g, const Conversion& how, const Items&
                           cudaStream_t stream) {
   if (g.items == 0) return cudaSuccess;
   const std::uint64_t runs = runs_of(g);
-  const auto grid = static_cast<unsigned>(runs < 264 ? runs : 264);  // mostly there is nothing to do
-  with_bits(g.type, [&](auto b) {
-    using Bits = decltype(b);
-    if (g.cells == CellType::fixed64) {
-      lose_runs<<<grid, kThreads, 0, stream>>>(g, tiles_of(g), how, all, runs, dealt,
-                                               static_cast<const std::uint64_t*>(payload), static_cast<const Bits*>(x),
-                                               static_cast<Bits*>(values), losses, status);
-    } else {
-      lose_runs<<<grid, kThreads, 0, stream>>>(g, tiles_of(g), how, all, runs, dealt,
-                                               static_cast<const std::uint32_t*>(payload), static_cast<const Bits*>(x),
-                                               static_cast<Bits*>(values), losses, status);
-    }
-  });
+  constexpr std::uint64_t kMostBlocks = 264;  // mostly there is nothing to do
+  const auto grid = static_cast<unsigned>(std::min(runs, kMostBlocks));
+  const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(g.blocks, kMostBlocks));
+  const auto lose = [&](auto cell) {
+    using Cell = decltype(cell);
+    const auto* cells = static_cast<const Cell*>(payload);
+    with_bits(g.type, [&](auto b) {
+      using Bits = decltype(b);
+      follow(lose_runs<Bits, Cell>, grid, kThreads, 0, stream, g, tiles_of(g), how, all, runs, dealt, cells,
+             static_cast<const Bits*>(x), static_cast<Bits*>(values), losses, status);
+    });
+    if (how.cells == CellType::float32) return;  // never quite zero
+    follow(check_leftovers<Cell>, blocks, kThreads, 0, stream, g, dealt, cells, status);
+  };
+  if (g.cells == CellType::fixed64) {
+    lose(std::uint64_t{});
+  } else {
+    lose(std::uint32_t{});
+  }
   return cudaGetLastError();
 }
 

@@ -6,6 +6,7 @@
 
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/tiles.cuh"
 
 namespace peel::cuda::detail {
@@ -64,6 +65,7 @@ template <typename Bits, typename In, bool kNative>
 __global__ void __launch_bounds__(kThreads)
     expand_chunks(Geometry g, std::uint64_t tiles, Conversion how, Items all, const In* __restrict__ in,
                   std::uint64_t room, Bits* __restrict__ x, Stripes where, const Status* status) {
+  await_ahead();
   const std::uint64_t chunk = own_tile();  // chunks are what warps count here
   const std::uint64_t tile = chunk / kChunks;
   if (tile >= tiles || (status->flags & (kOverflow | kCorrupt | kNoRoom)) != 0) return;
@@ -82,8 +84,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Bits, typename In, bool kNative = false>
 void launch(const Geometry& g, const Conversion& how, const Items& all, const void* payload, std::uint64_t room,
             void* x, const Stripes& where, Status* status, cudaStream_t stream) {
-  expand_chunks<Bits, In, kNative><<<tile_blocks(g) * kChunks, kThreads, 0, stream>>>(
-      g, tiles_of(g), how, all, static_cast<const In*>(payload), room, static_cast<Bits*>(x), where, status);
+  follow(expand_chunks<Bits, In, kNative>, tile_blocks(g) * kChunks, kThreads, 0, stream, g, tiles_of(g), how, all,
+         static_cast<const In*>(payload), room, static_cast<Bits*>(x), where, status);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 // word, which stays with the lane of the row's number. Grains fold the mask words, the lanes of a warp put their bits
 // together, and the words go out. Reading takes 0.132 ms of 2^27 float32 on an H200, where a copy takes 0.260.
 #include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/tiles.cuh"
 
 namespace peel::cuda::detail {
@@ -49,6 +50,7 @@ template <typename Bits, bool kChecked, bool kKeeps>
 __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 2 : 4)
     mark_tiles(Geometry g, std::uint64_t tiles, Limits limits, const Bits* __restrict__ x, Stripes where, Items items,
                std::uint64_t* flag_word, Bits* kept, std::uint32_t kept_room, Status* status) {
+  await_ahead();
   __shared__ Closing closing;
   __shared__ Bits gathered[kKeeps ? kWarps : 1][kRowsKept * 32];
   const std::uint64_t tile = own_tile();  // may be past the last one: all its positions are outside then
@@ -121,8 +123,8 @@ void launch(const Geometry& g, const Limits& limits, const void* x, const Stripe
   const auto checked = kept.values == nullptr ? mark_tiles<Bits, true, false> : mark_tiles<Bits, true, true>;
   const auto unchecked = kept.values == nullptr ? mark_tiles<Bits, false, false> : mark_tiles<Bits, false, true>;
   const auto kernel = limits.checked ? checked : unchecked;
-  kernel<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), limits, static_cast<const Bits*>(x), where, items,
-                                                  flag_word, static_cast<Bits*>(kept.values), kept.room, status);
+  follow(kernel, tile_blocks(g), kThreads, 0, stream, g, tiles_of(g), limits, static_cast<const Bits*>(x), where, items,
+         flag_word, static_cast<Bits*>(kept.values), kept.room, status);
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 // pack: the values of the items of a bitmap, one after another, as elements or cells.
 //
-// Grid: a warp for each tile. Its set positions are listed in shared memory (list_tile); lane l then takes the
-// positions l, l + 32 ..., four at a time: loads that follow each other in the array, stores that are coalesced. Where
-// many positions are set, all elements are loaded as they lie instead, and put together in shared memory (pack_all).
+// Grid: a warp for each tile, from the last to the first: what mark() read last is in the cache still. Its set
+// positions are listed in shared memory (list_tile); lane l then takes the positions l, l + 32 ..., four at a time:
+// loads that follow each other in the array, stores that are coalesced. Where many positions are set, all elements are
+// loaded as they lie instead, and put together in shared memory (pack_all).
 #include <type_traits>
 
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/tiles.cuh"
 
 namespace peel::cuda::detail {
@@ -141,6 +143,7 @@ template <typename Bits, typename Out, bool kNative, bool kSame>
 __global__ void __launch_bounds__(kThreads)
     pack_tiles(Geometry g, std::uint64_t tiles, Conversion how, TypedSource<Bits> from, Items own, Items all,
                Out* __restrict__ out, std::uint64_t room, Status* status) {
+  await_ahead();
   constexpr bool kPacksAll = kNative && sizeof(Bits) <= 4;
   union Memory {
     std::uint16_t list[kListed];
@@ -148,8 +151,8 @@ __global__ void __launch_bounds__(kThreads)
   };
   __shared__ Memory memory[kWarps];
   __shared__ OwnMask own_masks[kSame ? 1 : kWarps];
-  const std::uint64_t tile = own_tile();
-  if (tile >= tiles) return;
+  if (own_tile() >= tiles) return;
+  const std::uint64_t tile = tiles - 1 - own_tile();
   const unsigned lane = threadIdx.x & 31;
   OwnMask& mine = own_masks[kSame ? 0 : threadIdx.x >> 5];
   const std::uint64_t first = tile << kTileLog2;
@@ -221,8 +224,8 @@ void launch(const Geometry& g, const Conversion& how, const TypedSource<Bits>& f
             void* payload, std::uint64_t room, Status* status, cudaStream_t stream) {
   const auto kernel =
       own.words == all.words ? pack_tiles<Bits, Out, kNative, true> : pack_tiles<Bits, Out, kNative, false>;
-  kernel<<<tile_blocks(g), kThreads, 0, stream>>>(g, tiles_of(g), how, from, own, all, static_cast<Out*>(payload), room,
-                                                  status);
+  follow(kernel, tile_blocks(g), kThreads, 0, stream, g, tiles_of(g), how, from, own, all, static_cast<Out*>(payload),
+         room, status);
 }
 
 }  // namespace

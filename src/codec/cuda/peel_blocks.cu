@@ -27,6 +27,7 @@
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/device_limits.h"
 #include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/losses.cuh"
 #include "codec/cuda/median.cuh"
 #include "codec/cuda/own_groups.cuh"
@@ -372,6 +373,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     peel_turned(Geometry g, Conversion how, Clearing clearing, const std::uint64_t* items, const std::uint8_t* turned,
                 const std::uint64_t* flag_word, const std::uint32_t* __restrict__ payload, Bits* x, std::uint64_t room,
                 Losses losses, Status* status) {
+  await_ahead();
   extern __shared__ std::uint32_t memory[];
   __shared__ std::uint32_t ends[2 * kSubtables];
   const std::uint64_t past = g.items % 64 == 0 ? 0 : items[g.items / 64] >> (g.items % 64);
@@ -422,6 +424,7 @@ template <typename Bits>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     peel_dealt(Geometry g, Conversion how, Dealt dealt, const std::uint32_t* __restrict__ payload, const Bits* x,
                Bits* __restrict__ values, Losses losses, Status* status) {
+  await_ahead();
   extern __shared__ std::uint32_t memory[];
   __shared__ std::uint32_t ends[2 * kSubtables];
   const std::uint32_t block = blockIdx.x;
@@ -477,9 +480,9 @@ cudaError_t peel_blocks(const Geometry& g, const Conversion& how, const Items& a
     using Bits = decltype(b);
     code = allow_shared(peel_turned<Bits>);
     if (code != cudaSuccess) return;
-    peel_turned<Bits><<<g.blocks + clearing.shares, kBlockThreads, memory_bytes(g), stream>>>(
-        g, how, clearing, all.words, turned, flag_word, static_cast<const std::uint32_t*>(payload),
-        static_cast<Bits*>(x), room, losses, status);
+    follow(peel_turned<Bits>, g.blocks + clearing.shares, kBlockThreads, memory_bytes(g), stream, g, how, clearing,
+           all.words, turned, flag_word, static_cast<const std::uint32_t*>(payload), static_cast<Bits*>(x), room,
+           losses, status);
     code = cudaGetLastError();
   });
   return code;
@@ -492,9 +495,9 @@ cudaError_t peel_members(const Geometry& g, const Conversion& how, const Dealt& 
     using Bits = decltype(b);
     code = allow_shared(peel_dealt<Bits>);
     if (code != cudaSuccess) return;
-    peel_dealt<Bits><<<g.blocks, kBlockThreads, memory_bytes(g), stream>>>(
-        g, how, dealt, static_cast<const std::uint32_t*>(payload), static_cast<const Bits*>(x),
-        static_cast<Bits*>(values), losses, status);
+    follow(peel_dealt<Bits>, g.blocks, kBlockThreads, memory_bytes(g), stream, g, how, dealt,
+           static_cast<const std::uint32_t*>(payload), static_cast<const Bits*>(x), static_cast<Bits*>(values), losses,
+           status);
     code = cudaGetLastError();
   });
   return code;

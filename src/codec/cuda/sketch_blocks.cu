@@ -9,6 +9,7 @@
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/device_limits.h"
 #include "codec/cuda/element_bits.cuh"
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/own_groups.cuh"
 
 namespace peel::cuda::detail {
@@ -26,6 +27,7 @@ template <typename Bits>
 __global__ void __launch_bounds__(kBlockThreads, 3)
     sketch_own(Geometry g, Conversion how, const Bits* __restrict__ x, const std::uint8_t* __restrict__ turned,
                std::uint32_t* __restrict__ payload) {
+  await_ahead();
   extern __shared__ std::uint32_t cells[];
   __shared__ std::uint16_t lists[kBlockThreads / 32][kListIds];
   const OwnGroups own(g, turned, blockIdx.x);
@@ -89,8 +91,8 @@ cudaError_t sketch_blocks(const Geometry& g, const Conversion& how, const void* 
     using Bits = decltype(b);
     code = allow_shared(sketch_own<Bits>);
     if (code != cudaSuccess) return;
-    sketch_own<Bits><<<g.blocks, kBlockThreads, bytes, stream>>>(g, how, static_cast<const Bits*>(x), turned,
-                                                                 static_cast<std::uint32_t*>(payload));
+    follow(sketch_own<Bits>, g.blocks, kBlockThreads, bytes, stream, g, how, static_cast<const Bits*>(x), turned,
+           static_cast<std::uint32_t*>(payload));
     code = cudaGetLastError();
   });
   return code;

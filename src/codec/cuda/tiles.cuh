@@ -49,11 +49,12 @@ struct Closing {
   bool last;
 };
 
-// Called by all threads of a block whose warps have stored the counts of own_tile(). The barrier and thread 0's fence make
-// them visible to the block that is last; `total` is called with the sum of all, once.
-template <typename Total>
+// Called by all threads of a block that has stored the counts of so many tiles, block after block. The barrier and thread
+// 0's fence make them visible to the block that is last; `total` is called with the sum of all, once.
+template <unsigned kTilesOfBlock = kWarps, typename Total>
 __device__ void close_tiles(const Counts& counts, std::uint64_t tiles, Closing& shared, Total&& total) {
-  const std::uint64_t first = std::uint64_t{blockIdx.x} * kWarps;
+  static_assert(kSuperTiles % kTilesOfBlock == 0);
+  const std::uint64_t first = std::uint64_t{blockIdx.x} * kTilesOfBlock;
   const std::uint64_t super = first >> kSuperLog2;
   const std::uint64_t supers = (tiles + kSuperTiles - 1) >> kSuperLog2;
   const std::uint64_t left = tiles - (super << kSuperLog2);
@@ -61,7 +62,7 @@ __device__ void close_tiles(const Counts& counts, std::uint64_t tiles, Closing& 
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    shared.last = atomicAdd(counts.done + super, 1u) + 1 == (in_super + kWarps - 1) / kWarps;
+    shared.last = atomicAdd(counts.done + super, 1u) + 1 == (in_super + kTilesOfBlock - 1) / kTilesOfBlock;
   }
   __syncthreads();
   if (!shared.last) return;

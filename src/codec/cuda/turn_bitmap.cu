@@ -6,6 +6,7 @@
 // Grid: a thread block turns the bytes of 64 stripes of 64 blocks through shared memory, in squares of 4 by 4: four
 // words of four bytes come in, four go out. Neighbouring blocks have neighbouring groups of a stripe, but for the one
 // place where a stripe's rotation wraps around.
+#include "codec/cuda/follow.cuh"
 #include "codec/cuda/tiles.cuh"
 
 namespace peel::cuda::detail {
@@ -39,6 +40,7 @@ __device__ std::uint32_t four_blocks(const Geometry& g, std::uint64_t groups, st
 __global__ void __launch_bounds__(kThreads)
     turn_groups(Geometry g, std::uint64_t groups, std::uint32_t stripes, std::uint32_t pitch,
                 const std::uint8_t* __restrict__ bytes, std::uint8_t* __restrict__ turned) {
+  await_ahead();
   __shared__ std::uint32_t square[kSide][kWordsOfSide + 1];
   const std::uint32_t first_block = blockIdx.x * kSide;
   const std::uint32_t first_stripe = blockIdx.y * kSide;
@@ -73,8 +75,8 @@ __global__ void __launch_bounds__(kThreads)
 cudaError_t turn_bitmap(const Geometry& g, const Items& items, std::uint8_t* turned, cudaStream_t stream) {
   if (g.items == 0) return cudaSuccess;
   const dim3 grid((g.blocks + kSide - 1) / kSide, (turned_pitch(g) + kSide - 1) / kSide);
-  turn_groups<<<grid, kThreads, 0, stream>>>(g, (g.items + 7) / 8, stripes_of(g), turned_pitch(g),
-                                             reinterpret_cast<const std::uint8_t*>(items.words), turned);
+  follow(turn_groups, grid, kThreads, 0, stream, g, (g.items + 7) / 8, stripes_of(g), turned_pitch(g),
+         reinterpret_cast<const std::uint8_t*>(items.words), turned);
   return cudaGetLastError();
 }
 
