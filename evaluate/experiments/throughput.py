@@ -178,8 +178,8 @@ def _reduced(line: Record, **more: Any) -> Record:
 
 def measure_network(context: Context) -> dict[str, Any]:
     """Over MPI; and through a switch, where dense sums of int32 through the same switch are what it is compared with."""
-    rate = "200mbit"
-    shape = {"elements": "2^20" if context.quick else "2^22", "warmup": 2, "repeat": 3, "baseline": "mpi-ring"}
+    rate = "500mbit"
+    shape = {"elements": "2^22" if context.quick else "2^23", "warmup": 2, "repeat": 3, "baseline": "mpi-ring"}
     densities = _densities(_sizes(context))
     over_mpi: list[Record] = []
     for workers in (4,) if context.quick else (2, 3, 4):
@@ -202,10 +202,10 @@ def measure_network(context: Context) -> dict[str, Any]:
 
 
 def validate(context: Context) -> list[Record]:
-    """Dense, packed and sketch at 5%, over MPI and through the switch, at two rates."""
+    """Dense, packed and sketch sums at a density of 5%, over MPI and through the switch, at two rates."""
     found: list[Record] = []
     for transport in ("mpi", "switch"):
-        for workers in (2, 4):
+        for workers in (2,) if context.quick and transport == "switch" else (2, 4):
             found_here = rig.all_reduce(
                 context,
                 workers,
@@ -236,8 +236,6 @@ def modelled(line: Record) -> Record:
         switch=line["transport"] == "switch",
         latency=wire_model.NETWORK_LATENCY,
     )
-    # A dense sum has no codec, so that all its time is the wire's.
-    measured = line["seconds"] if strategy == "dense" else line["wire_s"]
     return {
         "transport": line["transport"],
         "workers": workers,
@@ -245,9 +243,9 @@ def modelled(line: Record) -> Record:
         "strategy": strategy,
         "bytes": line["bytes_sent"] / ring,
         "modelled": seconds,
-        "measured": measured,
-        "whole": line["seconds"],
-        "error": seconds / measured - 1,
+        "measured": line["seconds"],
+        "codec": line["encode_s"] + line["decode_s"],
+        "error": seconds / line["seconds"] - 1,
         "wrong": line["wrong"],
     }
 
@@ -374,7 +372,8 @@ def _network_parts(found: dict[str, Any] | None) -> list[str]:
         prose(
             f"Links of {rate} in each direction, one for each worker, joined by a bridge or by a switch that adds. The "
             "paper's second cluster has a switch that adds dense integers (ATP); here that is a dense sum of int32 through "
-            "the same switch as ours. A worker alone has nothing to exchange and is not measured here, unlike in the paper."
+            "the same switch as ours. A worker alone has nothing to exchange and is not measured here, unlike in the paper. "
+            "The limiter lets the first 64 KiB of a burst pass at once, which flatters the smallest messages."
         ),
         lines(f"Over MPI at {rate}: times as fast as its dense ring", mpi, x="compressed size, % of dense", y="speed-up",
               log_y=True, levels=[(1, "dense ring")]),
@@ -390,17 +389,20 @@ def _model_parts(records: list[Record]) -> list[str]:
         return []
     rows = [
         [one["transport"], one["workers"], f"{one['gbps'] * 1e3:g}", one["strategy"], f"{one['bytes'] / 1e6:.2f}",
-         f"{one['measured'] * 1e3:.1f}", f"{one['modelled'] * 1e3:.1f}", f"{one['error']:+.0%}"]
+         f"{one['measured'] * 1e3:.1f}", f"{one['codec'] * 1e3:.1f}", f"{one['modelled'] * 1e3:.1f}",
+         f"{one['error']:+.0%}"]
         for one in records
     ]  # fmt: skip
-    header = ["transport", "workers", "Mbit/s", "strategy", "MB of a worker", "wire, measured ms", "modelled ms", "error"]
+    header = ["transport", "workers", "Mbit/s", "strategy", "MB of a worker", "measured ms", "of these codec",
+              "wire, modelled ms", "error"]  # fmt: skip
     return [
         prose(
-            "The model of the wire that stands for links of 10 Gbps and more elsewhere in this report, beside links that "
-            "can be made here. It counts bytes and steps only. What is measured includes waiting for the slower worker "
-            "and, on few cores, for a core; so the model is below it, for sparse sums more than for dense ones."
+            "The model of the wire that stands for links of 10 Gbps and more elsewhere in this report, beside whole sums "
+            "over links that can be made here. It counts bytes and steps only. Messages go in parts, so that most of the "
+            "codec's work happens while other parts are on the wire; what remains of it is the model's error, and so are "
+            "workers that wait for a core: where there are fewer cores than workers, at 1 Gbit/s, that is most of the time."
         ),
-        table(header, rows, note="Union density 5%; bytes are those that were counted. Time of the wire, not of the codec."),
+        table(header, rows, note="Density of the union 5%; bytes are those that were counted; every sum was verified."),
     ]
 
 
