@@ -61,9 +61,10 @@ class Context:
             if word == sys.executable:
                 return "python"
             for folder, name in ((self.out, "OUT"), (self.data, "DIR"), (ROOT, ".")):
-                if folder is not None and word.startswith(f"{folder}/"):
-                    return f"{name}/{word[len(str(folder)) + 1:]}".removeprefix("./")
-            return word
+                if folder is not None:
+                    word = word.replace(f"{folder}/", f"{name}/".removeprefix("./"))
+            files = word.split(",")
+            return word if len(files) < 4 or "/" not in word else f"{files[0]},...,{files[-1]}"
 
         return shlex.join(short(word) for word in words)
 

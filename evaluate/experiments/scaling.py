@@ -1,0 +1,426 @@
+"""2 to 64 workers, whose supports overlap not at all, in part or in full: what every strategy sends, and which is best.
+
+Measured: workers are threads of one process and exchange real messages; bytes are what they would be between hosts,
+times are not, since all share the cores of one machine. Simulated: larger arrays, from the sizes of the library's plans
+and lists at the densities that the overlap gives, on links that the model of the wire has. The simulation is checked
+against what was measured.
+
+Overlap o: of the n elements of a worker, o n are those of all workers, and the rest are nobody else's, so that the union
+has o n + W (1 - o) n. `independent`: every worker draws its own, knowing nothing of the others.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from ..charts import Series, bars, lines, tiles
+from ..numbers import duration, number, percent, size, times
+from ..report import Section, SummaryRow, prose, table
+from ..wire_model import CARRIED, NETWORK_LATENCY
+
+NAME = "scaling"
+TITLE = "Scaling with workers and overlap"
+GPU = False
+
+STRATEGIES = ("dense", "packed", "sketch", "split", "gather")
+INDEPENDENT = "independent"
+DENSITY = 0.01  # of one worker, where it is measured
+SIMULATED_ELEMENTS = 2**27
+SIMULATED_DENSITIES = (0.001, 0.01, 0.1)
+SIMULATED_GBPS = 100.0
+CHOOSER_LINKS = ("1gbit", "10gbit", "100gbit")
+ELEMENT_BYTES = 4
+HEADER_BYTES = 32  # of a parcel, docs/design.md
+
+
+# What supports are.
+
+
+def union_density(workers: int, density: float, overlap: float | str) -> float | None:
+    """Of all workers together; None where so many disjoint elements do not exist."""
+    if overlap == INDEPENDENT:
+        return 1 - (1 - density) ** workers
+    union = overlap * density + workers * (1 - overlap) * density
+    return union if union <= 1 else None
+
+
+def overlap_name(overlap: float | str) -> str:
+    return overlap if isinstance(overlap, str) else {0.0: "none", 1.0: "full"}.get(overlap, percent(overlap, 2))
+
+
+def _write_masks(folder, elements: int, workers: int, density: float, overlap: float | str) -> list:
+    import numpy as np
+
+    draw = np.random.default_rng([elements, workers, int(1000 * overlap) if overlap != INDEPENDENT else 7777])
+    count = round(density * elements)
+    paths = []
+    order = draw.permutation(elements)
+    common = round(overlap * count) if overlap != INDEPENDENT else 0
+    for worker in range(workers):
+        mask = np.zeros(elements, bool)
+        if overlap == INDEPENDENT:
+            mask[draw.choice(elements, count, replace=False)] = True
+        else:
+            own = count - common
+            mask[order[:common]] = True
+            mask[order[common + worker * own : common + (worker + 1) * own]] = True
+        paths.append(folder / f"worker{worker}.npy")
+        np.save(paths[-1], mask)
+    return paths
+
+
+# Measuring.
+
+
+def run(context) -> dict:
+    elements = 2**18 if context.quick else 2**20
+    counts = (2, 8, 32) if context.quick else (2, 4, 8, 16, 32, 64)
+    overlaps = (0.0, 0.5, 1.0, INDEPENDENT) if context.quick else (0.0, 0.25, 0.5, 0.75, 1.0, INDEPENDENT)
+    measured, chosen = [], []
+    for overlap in overlaps:
+        for workers in counts:
+            rows, choices = _measure(context, elements, workers, overlap)
+            measured += rows
+            chosen += choices
+        context.say(f"overlap {overlap_name(overlap)}: up to {counts[-1]} workers")
+    return {
+        "elements": elements,
+        "density": DENSITY,
+        "workers": list(counts),
+        "overlaps": list(overlaps),
+        "measured": measured,
+        "chosen": chosen,
+        "simulated": _simulate_all(context, elements, counts, overlaps),
+    }
+
+
+def _measure(context, elements: int, workers: int, overlap: float | str) -> tuple[list[dict], list[dict]]:
+    folder = context.out / "scaling-masks"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        paths = _write_masks(folder, elements, workers, DENSITY, overlap)
+        pattern = "npy:" + ",".join(str(path) for path in paths)
+        common = ("bench", "allreduce", "--workers", workers, "--pattern", pattern, "--json", "-")
+        rounds = 2 if context.quick else 3
+        lines_of = lambda text: [json.loads(line) for line in text.splitlines()]  # noqa: E731
+        rows = lines_of(
+            context.peel(*common, "--strategy", ",".join((*STRATEGIES, "auto")), "--warmup", 3, "--repeat", rounds)
+        )
+        choices = []
+        for link in CHOOSER_LINKS:
+            told = lines_of(context.peel(*common, "--strategy", "auto", "--warmup", 3, "--repeat", 1, "--link", link))
+            choices.append({"workers": workers, "overlap": overlap, "link": link, "chosen": told[0]["chosen"], "wrong": told[0]["wrong"]})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    kept = [
+        {
+            "workers": workers,
+            "overlap": overlap,
+            **{
+                key: row[key]
+                for key in (
+                    "strategy", "chosen", "grain", "index", "bytes_sent", "dense_bytes", "seconds", "union_elements", "items",
+                    "repaired", "rescaled", "lost", "wrong", "repeat", "rounds", "peel_rounds",
+                )
+            },
+        }
+        for row in rows
+    ]
+    broken = [row for row in kept + choices if row["wrong"]]
+    if broken:
+        raise RuntimeError(f"{broken[0]['wrong']} elements of a sum are wrong: {broken[0]}")
+    return kept, choices
+
+
+# Simulating.
+
+
+def sent_bytes(workers: int, elements: int, index: dict, own: float, union: float) -> dict[str, float]:
+    """By one worker. `index` maps ("packed" or "sketch") to the bytes of a message of the union, and "list" to bytes of a
+    list by element at the densities of one worker and of the union."""
+    ring = 2 * (workers - 1) / workers
+    share = (workers - 1) / workers
+    parcel = lambda bits, density: HEADER_BYTES + elements * (bits + density * ELEMENT_BYTES)  # noqa: E731
+    return {
+        "dense": ring * elements * ELEMENT_BYTES,
+        "packed": ring * index["packed"],
+        "sketch": ring * index["sketch"],
+        "split": share * (parcel(index["list"][0], own) + parcel(index["list"][1], union)),
+        "gather": (workers - 1) * parcel(index["list"][0], own),
+    }
+
+
+def wire_time(strategy: str, workers: int, sent: float, gbps: float) -> float:
+    """Rings of W - 1 steps: two for a sum, and one to gather or to scatter."""
+    rings = {"dense": 2, "packed": 4, "sketch": 2, "split": 2, "gather": 1}[strategy]
+    return rings * (workers - 1) * NETWORK_LATENCY + sent * 8 / (gbps * 1e9 * CARRIED)
+
+
+def _simulate_all(context, measured_elements: int, counts, overlaps) -> list[dict]:
+    cases = [
+        (elements, density, overlap, workers, union)
+        for elements, densities in ((measured_elements, (DENSITY,)), (SIMULATED_ELEMENTS, SIMULATED_DENSITIES))
+        for density in densities
+        for overlap in overlaps
+        for workers in counts
+        if (union := union_density(workers, density, overlap)) is not None
+    ]
+    lists = _list_bytes(context, sorted({round(d, 9) for case in cases for d in (case[1], case[4])}))
+    plans: dict[tuple, dict[str, int]] = {}
+    out = []
+    for elements, density, overlap, workers, union in cases:
+        union = round(union, 9)
+        key = (elements, union, workers)
+        if key not in plans:
+            plans[key] = _plan_bytes(context, elements, union, workers)
+        index = {**plans[key], "list": (lists[round(density, 9)], lists[union])}
+        sent = sent_bytes(workers, elements, index, density, union)
+        out.append(
+            {
+                "elements": elements, "density": density, "overlap": overlap, "workers": workers, "union_density": union,
+                "bytes_sent": sent,
+                "wire_s": {name: wire_time(name, workers, sent[name], SIMULATED_GBPS) for name in STRATEGIES},
+            }
+        )
+    return out
+
+
+def _plan_bytes(context, elements: int, union: float, workers: int) -> dict[str, int]:
+    text = context.peel(
+        "plan", "--elements", elements, "--density", f"{union:.9f}", "--workers", workers, "--bandwidth", "100gbit", "--json", "-"
+    )
+    best: dict[str, int] = {}
+    for choice in json.loads(text)["choices"]:
+        best[choice["codec"]] = min(best.get(choice["codec"], choice["message_bytes"]), choice["message_bytes"])
+    return best
+
+
+def _list_bytes(context, densities: list[float]) -> dict[float, float]:
+    """What says where the items are, by element: the smaller one of a list and a bitmap, measured at 2^20 elements."""
+    text = context.peel(
+        "bench", "codec", "--elements", "2^20", "--density", ",".join(f"{density:.9f}" for density in densities),
+        "--codec", "packed", "--index", "list,bitmap", "--grain", 1, "--repeat", 1, "--json", "-",
+    )
+    rows = [json.loads(line) for line in text.splitlines()]
+    if any(row["wrong"] or row["lost"] for row in rows):
+        raise RuntimeError("a message whose list was measured did not decode to what was encoded")
+    found: dict[float, float] = {}
+    for density in densities:
+        near = [row for row in rows if abs(row["density"] - density) <= 2 / 2**20]
+        found[density] = 0.0 if density >= 1 else min(row["index_bytes"] for row in near) / 2**20
+    return found
+
+
+# Showing.
+
+
+def section(documents) -> Section:
+    results = documents[0]["results"]
+    parts = [prose(_TEXT.format(elements=f"{results['elements']:,}", density=percent(results["density"], 2), most=max(results["workers"])))]
+    parts += _measured_charts(results)
+    parts += _simulated_charts(results)
+    return Section(TITLE, parts)
+
+
+_TEXT = """
+All workers have {density} of their elements non-zero, at random places, in arrays of {elements} float32. A share of each
+worker's elements (the overlap) is common to all, and the rest is nobody else's; `independent` supports meet by chance. Up to
+{most} workers are threads of one process that exchange real messages. Every sum was compared on every worker; none was wrong
+and nothing was lost. Bytes are those that a worker sends.
+"""
+
+
+def _rows(results: dict, overlap, strategy: str) -> list[dict]:
+    return [row for row in results["measured"] if row["overlap"] == overlap and row["strategy"] == strategy]
+
+
+def _measured_charts(results: dict) -> list[str]:
+    elements = results["elements"]
+    parts = ["<h3>Measured</h3>"]
+    shown = [overlap for overlap in (0.0, 0.5, 1.0, INDEPENDENT) if overlap in results["overlaps"]]
+    parts.append(
+        lines(
+            "Growth of the union: share of elements that some worker has (measured)",
+            [
+                Series(overlap_name(overlap), [(row["workers"], 100 * row["union_elements"] / elements) for row in _rows(results, overlap, "auto")])
+                for overlap in results["overlaps"]
+            ],
+            x="workers", y="% of elements", log_x=True, log_y=True,
+        )
+    )
+    for overlap in shown:
+        parts.append(
+            lines(
+                f"Bytes that a worker sends, overlap {overlap_name(overlap)} (measured)",
+                [
+                    Series(name, [(row["workers"], row["bytes_sent"] / 1e6) for row in _rows(results, overlap, name)])
+                    for name in STRATEGIES
+                ],
+                x="workers", y="MB", log_x=True, log_y=True,
+            )
+        )
+    parts.append(
+        tiles(
+            "Who sends the fewest bytes, and what share of a dense ring's they are (measured)",
+            [str(count) for count in results["workers"]],
+            [overlap_name(overlap) for overlap in results["overlaps"]],
+            [
+                [_least_cell([row for row in results["measured"] if row["workers"] == count and row["overlap"] == overlap]) for count in results["workers"]]
+                for overlap in results["overlaps"]
+            ],
+            x="workers", y="overlap", kinds=STRATEGIES,
+        )
+    )
+    for link in CHOOSER_LINKS:
+        parts.append(
+            tiles(
+                f"What `auto` chooses for links of {link.replace('gbit', ' Gbps')} (the library's choice, measured in process)".replace("`", ""),
+                [str(count) for count in results["workers"]],
+                [overlap_name(overlap) for overlap in results["overlaps"]],
+                [
+                    [
+                        next((row["chosen"] for row in results["chosen"] if (row["workers"], row["overlap"], row["link"]) == (count, overlap, link)), "")
+                        for count in results["workers"]
+                    ]
+                    for overlap in results["overlaps"]
+                ],
+                x="workers", y="overlap", kinds=STRATEGIES,
+            )
+        )
+    parts.append(
+        prose(
+            "`auto` weighs coding against the wire: a fast link leaves less to gain, and few workers with small unions gather. "
+            "Sketches are rounded to a shared scale, so `auto` takes them only through a switch, where neither split nor gather exists."
+        )
+    )
+    parts.append(_time_table(results))
+    parts.append(_repair_table(results))
+    return parts
+
+
+def _least_cell(rows: list[dict]) -> str:
+    rows = [row for row in rows if row["strategy"] in STRATEGIES]
+    if not rows:
+        return ""
+    least = min(rows, key=lambda row: row["bytes_sent"])
+    return f"{least['strategy']} {percent(least['bytes_sent'] / least['dense_bytes'], 2)}"
+
+
+def _time_table(results: dict) -> str:
+    overlap = INDEPENDENT if INDEPENDENT in results["overlaps"] else results["overlaps"][-1]
+    rows = []
+    for count in results["workers"]:
+        own = {row["strategy"]: row for row in results["measured"] if row["workers"] == count and row["overlap"] == overlap}
+        rows.append([count, *(duration(own[name]["seconds"]) if name in own else None for name in (*STRATEGIES, "auto"))])
+    return f"<h3>Time in one process, overlap {overlap_name(overlap)}</h3>" + table(
+        ["workers", *STRATEGIES, "auto"], rows,
+        "Measured; threads that share the cores of this machine and copy through its memory, so more workers take longer "
+        "whatever they send. It says what work there is, not what a network would do.",
+    )
+
+
+def _repair_table(results: dict) -> str:
+    rows = []
+    for count in results["workers"]:
+        own = [row for row in results["measured"] if row["workers"] == count and row["strategy"] == "sketch"]
+        items = sum(row["items"] * row["repeat"] for row in own)
+        repaired = sum(row["repaired"] for row in own)
+        rows.append([count, items, repaired, percent(repaired / items if items else None), max(row["peel_rounds"] for row in own), sum(row["lost"] for row in own)])
+    return "<h3>Repair of sketches</h3>" + table(
+        ["workers", "items summed", "repaired", "rate", "rounds of peeling, most", "lost"], rows,
+        "Measured, all overlaps together, after three rounds in which plans learned their sizes. Repaired items did not peel "
+        "and were sent again.",
+    )
+
+
+def _simulated_charts(results: dict) -> list[str]:
+    parts = ["<h3>Simulated</h3>"]
+    checks = _deviations(results)
+    worst = max(checks.values(), default=None)
+    parts.append(
+        prose(
+            f"Arrays of {SIMULATED_ELEMENTS:,} float32 ({size(SIMULATED_ELEMENTS * ELEMENT_BYTES)}), of which 64 do not fit here: "
+            "bytes come from the library's plans and from the size of its lists at each density; the wire is modelled as rings on "
+            f"links of {number(SIMULATED_GBPS)} Gbps with {duration(NETWORK_LATENCY)} for a step, and coding takes no time. At the "
+            "size that was measured, the same simulation is off by at most "
+            f"{percent(worst, 2)} of the measured bytes ("
+            + ", ".join(f"{name} {percent(value, 2)}" for name, value in checks.items()) + ")."
+        )
+    )
+    for density in SIMULATED_DENSITIES:
+        own = [row for row in results["simulated"] if row["elements"] == SIMULATED_ELEMENTS and row["density"] == density]
+        parts.append(
+            tiles(
+                f"Fastest on the wire, and times as fast as dense: {percent(density, 2)} non-zero on each worker (simulated)",
+                [str(count) for count in results["workers"]],
+                [overlap_name(overlap) for overlap in results["overlaps"]],
+                [
+                    [_fastest_cell([row for row in own if row["workers"] == count and row["overlap"] == overlap]) for count in results["workers"]]
+                    for overlap in results["overlaps"]
+                ],
+                x="workers", y="overlap", kinds=STRATEGIES,
+            )
+        )
+    parts.append(prose("Empty: so many disjoint elements do not exist."))
+    most = max(results["workers"])
+    rows = [row for row in results["simulated"] if row["elements"] == SIMULATED_ELEMENTS and row["density"] == 0.01 and row["workers"] == most]
+    parts.append(
+        bars(
+            f"Bytes that one of {most} workers sends, 1% non-zero on each (simulated)",
+            [overlap_name(row["overlap"]) for row in rows],
+            [(name, [row["bytes_sent"][name] / 1e6 for row in rows]) for name in STRATEGIES],
+            y="MB", log_y=True,
+        )
+    )
+    return parts
+
+
+def _fastest_cell(rows: list[dict]) -> str:
+    if not rows:
+        return ""
+    best = min(STRATEGIES, key=lambda name: rows[0]["wire_s"][name])
+    return f"{best} {times(rows[0]['wire_s']['dense'] / rows[0]['wire_s'][best])}"
+
+
+def _deviations(results: dict) -> dict[str, float]:
+    """By strategy, how far the simulation is from what was measured, at most, as a share of the latter."""
+    worst: dict[str, float] = {}
+    for row in results["simulated"]:
+        if row["elements"] != results["elements"]:
+            continue
+        for name in STRATEGIES:
+            real = [one for one in _rows(results, row["overlap"], name) if one["workers"] == row["workers"]]
+            if real and real[0]["bytes_sent"]:
+                off = abs(row["bytes_sent"][name] / real[0]["bytes_sent"] - 1)
+                worst[name] = max(worst.get(name, 0.0), off)
+    return worst
+
+
+def summary(documents) -> list[SummaryRow]:
+    results = documents[0]["results"]
+    most = max(results["workers"])
+    rows = []
+    for overlap in (0.0, 1.0):
+        own = [row for row in results["measured"] if row["workers"] == most and row["overlap"] == overlap and row["strategy"] in STRATEGIES]
+        if own:
+            least = min(own, key=lambda row: row["bytes_sent"])
+            rows.append(
+                SummaryRow(
+                    f"Bytes sent by one of {most} workers, share of a dense ring's; 1% non-zero on each, overlap {overlap_name(overlap)}",
+                    None, percent(least["bytes_sent"] / least["dense_bytes"]), None,
+                    f"by {least['strategy']}" + ("; the union outgrows what every worker has" if overlap == 0.0 else ""),
+                    "measured",
+                )
+            )
+    poor = [row for row in results["simulated"] if row["elements"] == SIMULATED_ELEMENTS and row["density"] == 0.1 and row["workers"] == most and row["overlap"] == INDEPENDENT]
+    if poor:
+        wire = poor[0]["wire_s"]
+        best = min(STRATEGIES, key=lambda name: wire[name])
+        rows.append(
+            SummaryRow(
+                f"Time on the wire of {most} workers with 10% non-zero each, independent: dense / best", None, times(wire["dense"] / wire[best]), None,
+                f"{best}; where it does not pay: nearly every element is somebody's, and nothing is left to gain", "modelled",
+            )
+        )
+    return rows
