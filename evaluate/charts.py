@@ -39,9 +39,11 @@ def lines(
     log_y: bool = False,
     levels: Sequence[tuple[float, str]] = (),
     marks: Sequence[tuple[float, str]] = (),
+    top: float | None = None,
 ) -> str:
-    """Points joined by lines. Levels are horizontal lines with a label, marks are vertical ones."""
-    return _plot(title, series, x, y, log_x, log_y, levels, marks, joined=True)
+    """Points joined by lines. Levels are horizontal lines with a label, marks are vertical ones. What is above `top` is
+    cut off."""
+    return _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined=True)
 
 
 def points(
@@ -53,8 +55,9 @@ def points(
     log_y: bool = False,
     levels: Sequence[tuple[float, str]] = (),
     marks: Sequence[tuple[float, str]] = (),
+    top: float | None = None,
 ) -> str:
-    return _plot(title, series, x, y, log_x, log_y, levels, marks, joined=False)
+    return _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined=False)
 
 
 def bars(
@@ -80,6 +83,7 @@ def bars(
     axis = _Axis.over(values + [level for level, _ in levels], log_y, height - bottom, TOP + 8, zero=not log_y)
     out = _frame(axis, width)
     floor = height - bottom
+    busy: list[tuple[float, float]] = []
     for group, label in enumerate(labels):
         centre = LEFT + step * (group + 0.5)
         for at, (name, row) in enumerate(series):
@@ -89,6 +93,7 @@ def bars(
                 out.append(_text(left + bar / 2, floor - 4, "–", "middle"))
                 continue
             top = axis.at(value)
+            busy += [(left + bar / 2, top + down) for down in range(-14, max(1, int(floor - top)), 5)]
             base = axis.at(0) if not log_y and axis.low < 0 else floor
             out.append(
                 f'<rect class="bar f{at % COLOURS}" x="{left + 1:.1f}" y="{min(top, base):.1f}" width="{bar - 2:.1f}" '
@@ -100,7 +105,8 @@ def bars(
                 out.append(f'<text class="value" x="{left + bar / 2:.1f}" y="{top - 4:.1f}" text-anchor="middle">{written}</text>')
         for row_number, words in enumerate(label):
             out.append(_text(centre, floor + 17 + 15 * row_number, words, "middle"))
-    out += _levels(levels, axis, width)
+    labels: list[str] = []
+    out += _levels(levels, axis, width, busy, labels) + labels
     out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{width - RIGHT}" y2="{floor}"/>')
     out.append(_y_label(y, floor))
     return _figure(title, [(name, _swatch(at)) for at, (name, _) in enumerate(series)], out, width, height)
@@ -181,12 +187,12 @@ class _Axis:
         values = [value for value in values if _drawable(value, log)] or [1.0]
         low, high = min(values), max(values)
         if log:
-            ticks = _log_ticks(low, high)
-            if not exact:
-                low, high = min(low, ticks[0]) / 1.08, max(high, ticks[-1]) * 1.08
-            elif low == high:
+            if low == high:
                 low, high = low / 2, high * 2
-            return _Axis(low, high, True, start, end, tuple(tick for tick in ticks if low <= tick * 1.0001 and tick <= high * 1.0001))
+            if not exact:
+                margin = (high / low) ** 0.04
+                low, high = low / margin, high * margin
+            return _Axis(low, high, True, start, end, tuple(_log_ticks(low, high)))
         if zero:
             low, high = min(low, 0.0), max(high, 0.0)
         if low == high:
@@ -207,18 +213,17 @@ def _linear_ticks(low: float, high: float) -> list[float]:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-    last = max(last, first + 1)
-    if last - first <= 2:
-        inside = [factor * 10.0**power for power in range(first, last + 1) for factor in (1, 2, 5)]
-        kept = [tick for tick in inside if low / 2.6 <= tick <= high * 2.6]
-        below = [tick for tick in kept if tick <= low * 1.0001]
-        above = [tick for tick in kept if tick >= high / 1.0001]
-        begin = below[-1] if below else kept[0]
-        finish = above[0] if above else kept[-1]
-        return [tick for tick in kept if begin <= tick <= finish]
-    every = 1 + (last - first) // 8
-    return [10.0**power for power in range(first, last + 1, every)]
+    """Between the two: powers of ten, with 2 and 5 times as much, or 1.2 and so on, where these are too few."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    if last - first > 8:
+        powers = range(first, last + 1, 1 + (last - first) // 8)
+        return [10.0**power for power in powers if low <= 10.0**power <= high]
+    for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)):
+        ticks = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+        inside = [tick for tick in ticks if low <= tick * (1 + 1e-9) and tick <= high * (1 + 1e-9)]
+        if len(inside) >= 4:
+            return inside
+    return inside or [low, high]
 
 
 def _x_axis(values: Sequence[float], log: bool) -> _Axis:
@@ -233,51 +238,99 @@ def _x_axis(values: Sequence[float], log: bool) -> _Axis:
     return axis
 
 
-def _plot(title, series, x, y, log_x, log_y, levels, marks, joined) -> str:
+def _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined) -> str:
     kept = [
-        (at, one, [(a, b) for a, b in one.points if _drawable(a, log_x) and _drawable(b, log_y)])
-        for at, one in enumerate(series)
+        (one, [(a, b) for a, b in one.points if _drawable(a, log_x) and _drawable(b, log_y)]) for one in series
     ]
     floor = HEIGHT - BOTTOM
-    vertical = _Axis.over(
-        [b for _, _, own in kept for _, b in own] + [level for level, _ in levels], log_y, floor, TOP, zero=False
-    )
+    shown = [b if top is None else min(b, top) for _, own in kept for _, b in own] + [level for level, _ in levels]
+    vertical = _Axis.over(shown, log_y, floor, TOP)
     if not log_y and 0 < vertical.low < 0.5 * vertical.high:  # near enough to zero to start there
-        vertical = _Axis.over(
-            [b for _, _, own in kept for _, b in own] + [level for level, _ in levels], log_y, floor, TOP, zero=True
-        )
-    across = _x_axis([a for _, _, own in kept for a, _ in own] + [mark for mark, _ in marks], log_x)
+        vertical = _Axis.over(shown, log_y, floor, TOP, zero=True)
+    across = _x_axis([a for _, own in kept for a, _ in own] + [mark for mark, _ in marks], log_x)
     out = _frame(vertical, WIDTH)
     for value in across.ticks:
         here = across.at(value)
         out.append(f'<line class="axis" x1="{here:.1f}" y1="{floor}" x2="{here:.1f}" y2="{floor + 5}"/>')
         out.append(_text(here, floor + 20, tick(value), "middle"))
     out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}"/>')
-    out += _levels(levels, vertical, WIDTH)
-    for mark, label in marks:
-        here = across.at(mark)
-        out.append(f'<line class="level" x1="{here:.1f}" y1="{TOP}" x2="{here:.1f}" y2="{floor}"/>')
-        side = "end" if here > WIDTH * 0.6 else "start"
-        out.append(_text(here + (5 if side == "start" else -5), TOP + 12, label, side, "halo"))
+    labels = []  # on top of everything
     legend = []
+    busy = []  # where series are
     colour = 0
-    for _, one, own in kept:
+    for one, own in kept:
         style = "reference" if one.reference else f"s{colour % COLOURS}"
         mark = 0 if one.reference else colour
         dash = "5 4" if one.dashed or one.reference else _DASHES[colour % len(_DASHES)]
         if not one.reference:
             colour += 1
-        if joined and len(own) > 1:
-            route = " ".join(f"{across.at(a):.1f},{vertical.at(b):.1f}" for a, b in own)
-            out.append(f'<polyline class="series {style}" stroke-dasharray="{dash or "none"}" points="{route}"/>')
+        route = [(across.at(a), vertical.at(b)) for a, b in own]
+        busy += _along(route) if joined else route
+        if joined:
+            for piece in _below(route, TOP):
+                places = " ".join(f"{a:.1f},{b:.1f}" for a, b in piece)
+                out.append(f'<polyline class="series {style}" stroke-dasharray="{dash or "none"}" points="{places}"/>')
         crowded = joined and len(own) > 40
-        for a, b in own if not crowded else ():
-            told = escape(f"{one.name}: {number(b)} at {number(a)}")
-            out.append(_mark(mark, across.at(a), vertical.at(b), style, told))
+        for (a, b), (left, down) in zip(own, route) if not crowded else ():
+            if down >= TOP - 0.5:
+                out.append(_mark(mark, left, down, style, escape(f"{one.name}: {number(b)} at {number(a)}")))
         legend.append((one.name, _key(mark, style, dash if joined else None, marked=not crowded)))
+    for mark, label in marks:
+        here = across.at(mark)
+        out.append(f'<line class="level" x1="{here:.1f}" y1="{TOP}" x2="{here:.1f}" y2="{floor}"/>')
+        wide = len(label) * _GLYPH
+        spots = [(here + 5, TOP + 12 + 16 * row, "start") for row in range(3)] + [(here - 5, TOP + 12 + 16 * row, "end") for row in range(3)]
+        labels.append(_place(label, [spot for spot in spots if LEFT < spot[0] - (wide if spot[2] == "end" else 0) and spot[0] + (wide if spot[2] == "start" else 0) < WIDTH], busy))
+    out += _levels(levels, vertical, WIDTH, busy, labels)
+    out += labels
     out.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x, "middle"))
     out.append(_y_label(y, floor))
     return _figure(title, legend, out, WIDTH, HEIGHT)
+
+
+def _along(route: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Places on a line, close enough that no label slips between them."""
+    out = list(route)
+    for (a, b), (c, d) in zip(route, route[1:]):
+        count = int(max(abs(c - a), abs(d - b)) / 5)
+        out += [(a + (c - a) * at / (count + 1), b + (d - b) * at / (count + 1)) for at in range(1, count + 1)]
+    return out
+
+
+def _below(route: Sequence[tuple[float, float]], top: float) -> list[list[tuple[float, float]]]:
+    """The pieces of a line that are not above `top`, where the drawing ends."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for at, (a, b) in enumerate(route):
+        if at > 0:
+            before, over = route[at - 1], top - 0.5
+            if (before[1] < over) != (b < over):
+                share = (top - before[1]) / (b - before[1])
+                pieces[-1].append((before[0] + (a - before[0]) * share, top))
+                if b < over:
+                    pieces.append([])
+        if b >= top - 0.5:
+            pieces[-1].append((a, b))
+    return [piece for piece in pieces if len(piece) > 1]
+
+
+def _place(label: str, spots: Sequence[tuple[float, float, str]], busy: list[tuple[float, float]]) -> str:
+    """At the spot that hides least, which is taken from then on."""
+    wide = len(label) * _GLYPH
+
+    def box(spot):
+        left = {"start": spot[0], "end": spot[0] - wide, "middle": spot[0] - wide / 2}[spot[2]]
+        return left, left + wide, spot[1] - 12, spot[1] + 4
+
+    def hidden(spot):
+        left, right, high, low = box(spot)
+        return sum(left <= a <= right and high <= b <= low for a, b in busy)
+
+    if not spots:
+        return ""
+    best = min(spots, key=hidden)
+    left, right, high, low = box(best)
+    busy += [(left + (right - left) * at / 20, y) for at in range(21) for y in (high, (high + low) / 2, low) for _ in range(9)]
+    return _text(best[0], best[1], label, best[2], "halo")
 
 
 def _frame(axis: _Axis, width: float) -> list[str]:
@@ -289,19 +342,17 @@ def _frame(axis: _Axis, width: float) -> list[str]:
     return out
 
 
-def _levels(levels, axis: _Axis, width: float) -> list[str]:
+def _levels(levels, axis: _Axis, width: float, busy: list[tuple[float, float]], labels: list[str]) -> list[str]:
+    """Lines; their labels are added to the others."""
     out = []
-    taken: list[float] = []
     for value, label in levels:
         if not _drawable(value, axis.log):
             continue
         here = axis.at(value)
         out.append(f'<line class="level" x1="{LEFT}" y1="{here:.1f}" x2="{width - RIGHT:.1f}" y2="{here:.1f}"/>')
-        above = here - 5 if here > TOP + 16 else here + 15
-        while any(abs(above - other) < 14 for other in taken):
-            above += 14
-        taken.append(above)
-        out.append(_text(width - RIGHT - 4, above, label, "end", "halo"))
+        heights = [high for high in (here - 5, here + 15) if TOP - 4 < high - 10 and high < max(axis.start, axis.end) - 2] or [here - 5]
+        sides = ((width - RIGHT - 4, "end"), (LEFT + 6, "start"), ((LEFT + width) / 2, "middle"))
+        labels.append(_place(label, [(x, high, side) for x, side in sides for high in heights], busy))
     return out
 
 
@@ -368,7 +419,7 @@ def _figure(title: str, legend, drawing: list[str], width: float, height: float)
     shown = f'<div class="legend">{keys}</div>' if len(legend) > 1 else ""
     least = round(width * 560 / WIDTH)
     return (
-        f'<figure class="chart"><figcaption>{escape(title)}</figcaption>{shown}'
+        f'<figure class="chart{" wide" if width > WIDTH else ""}"><figcaption>{escape(title)}</figcaption>{shown}'
         f'<div class="scroll"><svg class="drawing" role="img" aria-label="{escape(title)}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" style="min-width:{least}px;max-width:{round(width * 1.2)}px">'
         f"{''.join(drawing)}</svg></div></figure>"

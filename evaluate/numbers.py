@@ -29,6 +29,11 @@ def percent(share: float | None, digits: int = 3) -> str:
     return "–" if share is None else f"{number(100 * share, digits)}%"
 
 
+def plain(share: float) -> str:
+    """A share that was chosen, not measured: 1%, not 1.00%."""
+    return f"{100 * share:.6g}%"
+
+
 def times(ratio: float | None) -> str:
     return "–" if ratio is None else f"{number(ratio)}x"
 

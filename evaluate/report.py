@@ -159,7 +159,7 @@ def _sparsity(documents: Sequence[dict]) -> str:
 
 
 def _section(at: int, name: str, section: Section, documents: Sequence[dict]) -> str:
-    parts = [f'<section id="{name}"><h2>{at}. {escape(section.title)}</h2>', *section.parts]
+    parts = [f'<section id="{name}"><h2>{at}. {escape(section.title)}</h2>', *_side_by_side(section.parts)]
     for document in documents:
         where = "With a GPU" if document.get("gpu") else "Without a GPU"
         for key, verb in (("unavailable", "not done"), ("failed", "failed")):
@@ -167,6 +167,22 @@ def _section(at: int, name: str, section: Section, documents: Sequence[dict]) ->
                 parts.append(f'<p class="missing"><b>{where}: {verb}.</b> {_inline(document[key])}</p>')
     parts.append(_provenance(documents))
     return "".join(parts) + "</section>"
+
+
+def _side_by_side(parts: Sequence[str]) -> list[str]:
+    """Charts that follow each other share a row where the screen is wide enough."""
+    out: list[str] = []
+    for at, part in enumerate(parts):
+        is_chart = part.startswith("<figure")
+        follows = at > 0 and parts[at - 1].startswith("<figure")
+        if is_chart and not follows:
+            out.append('<div class="figures">')
+        elif follows and not is_chart:
+            out.append("</div>")
+        out.append(part)
+    if parts and parts[-1].startswith("<figure"):
+        out.append("</div>")
+    return out
 
 
 def _provenance(documents: Sequence[dict]) -> str:
@@ -271,7 +287,7 @@ _STYLE = """
   --c6: #4fd0e0; --c7: #a3aebc; } }
 * { box-sizing: border-box; }
 body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: var(--ink);
-  background: var(--paper); margin: 2.5rem auto 4rem; max-width: 58rem; padding: 0 1.1rem; }
+  background: var(--paper); margin: 2.5rem auto 4rem; max-width: 76rem; padding: 0 1.1rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0; letter-spacing: -.01em; }
 h2 { font-size: 1.3rem; line-height: 1.25; margin: 3rem 0 .6rem; padding-top: 1rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.05rem; margin: 2rem 0 .4rem; }
@@ -287,10 +303,12 @@ table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabu
 th, td { padding: .34rem 1.1rem .34rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 thead th { color: var(--soft); font-weight: 600; border-bottom-color: var(--soft); vertical-align: bottom; }
 .number { text-align: right; white-space: nowrap; } thead .number { white-space: normal; }
-.summary { min-width: 48rem; } .summary .what { min-width: 14rem; } .summary .remark { min-width: 16rem; }
+.summary { min-width: 48rem; max-width: 70rem; } .summary .what { min-width: 14rem; } .summary .remark { min-width: 16rem; }
 .kind { font-size: .85rem; white-space: nowrap; } .kind.measured { color: var(--c2); }
 .kind.modelled { color: var(--c1); font-style: italic; } .kind.formula { color: var(--c3); font-style: italic; }
-figure { margin: 1.6rem 0; } figcaption { font-weight: 600; margin-bottom: .25rem; max-width: 44rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 35rem), 1fr)); gap: 1.8rem 2rem;
+  margin: 1.4rem 0; } .wide { grid-column: 1 / -1; } figure { margin: 0; min-width: 0; display: flex; flex-direction: column; }
+figure .scroll { margin-top: auto; } figcaption { font-weight: 600; margin-bottom: .25rem; max-width: 44rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; font-size: .9rem; margin: .2rem 0 .4rem; }
 .entry { display: inline-flex; align-items: center; gap: .4rem; } .key { flex: none; overflow: visible; }
 .drawing { display: block; width: 100%; height: auto; }

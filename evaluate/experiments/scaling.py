@@ -15,7 +15,7 @@ import json
 import shutil
 
 from ..charts import Series, bars, lines, tiles
-from ..numbers import duration, number, percent, size, times
+from ..numbers import duration, number, percent, plain, size, times
 from ..report import Section, SummaryRow, prose, table
 from ..wire_model import CARRIED, NETWORK_LATENCY
 
@@ -46,7 +46,7 @@ def union_density(workers: int, density: float, overlap: float | str) -> float |
 
 
 def overlap_name(overlap: float | str) -> str:
-    return overlap if isinstance(overlap, str) else {0.0: "none", 1.0: "full"}.get(overlap, percent(overlap, 2))
+    return overlap if isinstance(overlap, str) else {0.0: "none", 1.0: "full"}.get(overlap, plain(overlap))
 
 
 def _write_masks(folder, elements: int, workers: int, density: float, overlap: float | str) -> list:
@@ -217,7 +217,7 @@ def _list_bytes(context, densities: list[float]) -> dict[float, float]:
 
 def section(documents) -> Section:
     results = documents[0]["results"]
-    parts = [prose(_TEXT.format(elements=f"{results['elements']:,}", density=percent(results["density"], 2), most=max(results["workers"])))]
+    parts = [prose(_TEXT.format(elements=f"{results['elements']:,}", density=plain(results["density"]), most=max(results["workers"])))]
     parts += _measured_charts(results)
     parts += _simulated_charts(results)
     return Section(TITLE, parts)
@@ -275,7 +275,7 @@ def _measured_charts(results: dict) -> list[str]:
     for link in CHOOSER_LINKS:
         parts.append(
             tiles(
-                f"What `auto` chooses for links of {link.replace('gbit', ' Gbps')} (the library's choice, measured in process)".replace("`", ""),
+                f"What auto chooses for links of {link.replace('gbit', ' Gbps')} (measured: the choice of the library)",
                 [str(count) for count in results["workers"]],
                 [overlap_name(overlap) for overlap in results["overlaps"]],
                 [
@@ -352,7 +352,7 @@ def _simulated_charts(results: dict) -> list[str]:
         own = [row for row in results["simulated"] if row["elements"] == SIMULATED_ELEMENTS and row["density"] == density]
         parts.append(
             tiles(
-                f"Fastest on the wire, and times as fast as dense: {percent(density, 2)} non-zero on each worker (simulated)",
+                f"Fastest on the wire, and times as fast as dense: {plain(density)} non-zero on each worker (simulated)",
                 [str(count) for count in results["workers"]],
                 [overlap_name(overlap) for overlap in results["overlaps"]],
                 [
