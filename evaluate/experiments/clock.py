@@ -79,11 +79,12 @@ def compare(runs: list[Run]) -> list[Run]:
     """Adds to each run how far its losses are from those of plain DDP with as many workers, and how much faster it was."""
     plain = {(one["model"], one["workers"]): one for one in runs if one["variant"] == "DDP"}
     for one in runs:
+        one["median_seconds"] = statistics.median(one["seconds"][SETTLED:] or one["seconds"])
+    for one in runs:
         base = plain[one["model"], one["workers"]]
         pairs = list(zip(one["losses"], base["losses"], strict=True))
         one["equal_steps"] = sum(ours == theirs for ours, theirs in pairs)
         one["largest_difference"] = max(abs(ours - theirs) / abs(theirs) for ours, theirs in pairs)
-        one["median_seconds"] = statistics.median(one["seconds"][SETTLED:] or one["seconds"])
         one["speedup"] = base["median_seconds"] / one["median_seconds"]
         one["whole_speedup"] = sum(base["seconds"]) / sum(one["seconds"])
     return runs
