@@ -29,6 +29,7 @@ DENSITY = 0.01  # of one worker, where it is measured
 SIMULATED_ELEMENTS = 2**27
 SIMULATED_DENSITIES = (0.001, 0.01, 0.1)
 SIMULATED_GBPS = 100.0
+GROWTHS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the union, from one step to the next
 CHOOSER_LINKS = ("1gbit", "10gbit", "100gbit")
 ELEMENT_BYTES = 4
 HEADER_BYTES = 32  # of a parcel, docs/design.md
@@ -91,6 +92,7 @@ def run(context) -> dict:
         "overlaps": list(overlaps),
         "measured": measured,
         "chosen": chosen,
+        "grown": _grow(context, elements),
         "simulated": _simulate_all(context, elements, counts, overlaps),
     }
 
@@ -131,6 +133,45 @@ def _measure(context, elements: int, workers: int, overlap: float | str) -> tupl
     if broken:
         raise RuntimeError(f"{broken[0]['wrong']} elements of a sum are wrong: {broken[0]}")
     return kept, choices
+
+
+def _grow(context, elements: int) -> list[dict]:
+    """Sketches are sized by the last step's union. Three steps of the same supports, then one with more elements."""
+    try:
+        import torch
+
+        from ..one_process import Team
+    except ImportError as reason:
+        context.say(f"no growing unions: {reason}")
+        return []
+    workers = 4
+    rows = []
+    for growth in GROWTHS:
+        draw = torch.Generator().manual_seed(round(1000 * growth))
+        team = Team(workers, torch.device("cpu"), strategy="sketch", threads=1)
+        for density in (DENSITY, DENSITY, DENSITY, DENSITY * (1 + growth)):
+            arrays = [_sparse(torch, elements, density, draw) for _ in range(workers)]
+            expected = torch.stack([array.double() for array in arrays]).sum(0)
+            outcome = team.sum(arrays)
+        report = outcome.report
+        error = max(float((array.double() - expected).abs().max()) for array in arrays)
+        if error > report["error_bound"]:
+            raise RuntimeError(f"a sum is off by {error}, and its bound is {report['error_bound']}")
+        rows.append(
+            {
+                "growth": growth, "workers": workers, "items": report["items"], "repaired": report["repaired"], "lost": report["lost"],
+                "bytes_sent": outcome.bytes_sent, "dense_bytes": report["dense_bytes"], "error_bound": report["error_bound"],
+            }
+        )
+    context.note("evaluate.one_process.Team(4, cpu, strategy='sketch'): three sums, then one whose supports have grown")
+    return rows
+
+
+def _sparse(torch, elements: int, density: float, draw):
+    array = torch.zeros(elements)
+    places = torch.randperm(elements, generator=draw)[: round(density * elements)]
+    array[places] = torch.randint(1, 1000, (len(places),), generator=draw).float() / 1024
+    return array
 
 
 # Simulating.
@@ -296,6 +337,8 @@ def _measured_charts(results: dict) -> list[str]:
     )
     parts.append(_time_table(results))
     parts.append(_repair_table(results))
+    if results.get("grown"):
+        parts.append(_growth_table(results["grown"]))
     return parts
 
 
@@ -331,6 +374,18 @@ def _repair_table(results: dict) -> str:
         ["workers", "items summed", "repaired", "rate", "rounds of peeling, most", "lost"], rows,
         "Measured, all overlaps together, after three rounds in which plans learned their sizes. Repaired items did not peel "
         "and were sent again.",
+    )
+
+
+def _growth_table(grown: list[dict]) -> str:
+    rows = [
+        [f"+{plain(row['growth'])}", row["items"], row["repaired"], percent(row["repaired"] / row["items"]), percent(row["bytes_sent"] / row["dense_bytes"]), row["lost"]]
+        for row in grown
+    ]
+    return "<h3>Repair of sketches whose union grew since the last step</h3>" + table(
+        ["growth", "items", "repaired", "rate", "bytes, of dense", "lost"], rows,
+        f"Measured; {grown[0]['workers']} workers with independent supports. What does not peel, because there is more "
+        "than the sketch was sized for, is sent again in the same call. Every sum was within its error bound.",
     )
 
 
