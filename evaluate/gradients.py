@@ -16,6 +16,7 @@ import pathlib
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,8 @@ def _capture(model: str, device: torch.device, full: bool, steps: int, workers: 
         times.append(time.perf_counter() - begin)
     del optimizer
     gradients = [gradient_of(work, network, steps, rank, device)[0] for rank in range(workers)]
+    if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+        raise RuntimeError(f"after {steps} steps the gradient is not finite; train with a smaller learning rate.")
     compute = statistics.median(times[_WARM_UP:] or times)
     return Captured(model, full, gradients, steps, data, compute)
 
@@ -182,6 +185,7 @@ def each_model(models: tuple[str, ...], measure: Callable[[str], dict]) -> dict[
         try:
             found[model] = measure(model)
         except Exception as error:  # noqa: BLE001: whatever it was, the report says so
+            traceback.print_exc()
             found[model] = {"failed": f"{type(error).__name__}: {error}"}
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -10,6 +10,7 @@ long messages take is left to a model. Workers take turns, so that the times of 
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from dataclasses import dataclass
@@ -68,21 +69,24 @@ class Team:
         sums_floats: bool = True,
         **options: Any,
     ) -> None:
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         self.workers = workers
         self._device = device
         self._estimate = estimate
         self._options = {"chunk_bytes": CHUNK_BYTES, "threads": torch.get_num_threads(), **options}
         self._states: list[_core.State] = []
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = _stream_of(device) if device.type == "cuda" else None
         facts = {
             "latency_s": LATENCY,
             "bytes_per_second": gbps * 1e9 / 8,
-            "copy_bytes_per_second": copy_speed(),  # of the host, as the library has it for GPUs, too
+            "copy_bytes_per_second": copy_speed(),  # of host memory; for GPUs the library has its own
             "moves_buffers": moves_buffers,
             "sums_floats": sums_floats,
         }
         self._worlds = [
-            _core.World(rank, workers, device=self._make_device(), **facts) for rank in range(workers)
+            _core.World(rank, workers, device=_make_device(device, self._stream, workers), **facts)
+            for rank in range(workers)
         ]
 
     def sum(self, arrays: list[torch.Tensor]) -> Outcome:
@@ -99,19 +103,6 @@ class Team:
                 outcome = self._sum(arrays)
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return outcome
-
-    def _make_device(self) -> Any:
-        """For exchanges in the memory of a GPU, with memory of torch's allocator; None in host memory."""
-        if self._stream is None:
-            return None
-        stream = self._stream
-        with torch.cuda.device(self._device), torch.cuda.stream(stream):
-            return _gpu.module().make_device(
-                stream.cuda_stream,
-                self.workers,
-                lambda nbytes: torch.cuda.caching_allocator_alloc(nbytes, self._device, stream),
-                torch.cuda.caching_allocator_delete,
-            )
 
     def _options_for(self, array: torch.Tensor) -> dict[str, Any]:
         if self._estimate is None:
@@ -163,24 +154,40 @@ class Team:
     def _buffers(self, asked: list[_core.Collective]) -> list[torch.Tensor]:
         if asked[0].memory == "host":
             return [what.data for what in asked]
-        return [what.data_on(self._index) for what in asked]
+        return [what.data_on(self._device.index) for what in asked]
 
     def _move_pieces(self, asked: list[_core.Collective]) -> None:
         """In device memory: pieces for worker 0, then those for worker 1, and so on, or the same ones for everybody."""
         for receiver, what in enumerate(asked):
-            coming = what.coming_on(self._index)
+            coming = what.coming_on(self._device.index)
             pieces = len(coming) // self.workers
             for sender, other in enumerate(asked):
                 if sender == receiver:
                     continue
-                leaving = other.leaving_on(self._index)
+                leaving = other.leaving_on(self._device.index)
                 first = 0 if other.kind == "all_gather" else receiver * pieces
                 for piece in range(pieces):
                     coming[sender * pieces + piece].copy_(leaving[first + piece])
 
-    @property
-    def _index(self) -> int:
-        return self._device.index if self._device.index is not None else torch.cuda.current_device()
+
+@functools.cache
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
+    """One for all teams: torch's allocator gives memory back to the stream that it was for."""
+    return torch.cuda.Stream(device)
+
+
+def _make_device(device: torch.device, stream: torch.cuda.Stream | None, workers: int) -> Any:
+    """For exchanges in the memory of a GPU, with memory of torch's allocator; None in host memory. It must not know its
+    team, whose memory would never be given back."""
+    if stream is None:
+        return None
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        return _gpu.module().make_device(
+            stream.cuda_stream,
+            workers,
+            lambda nbytes: torch.cuda.caching_allocator_alloc(nbytes, device, stream),
+            torch.cuda.caching_allocator_delete,
+        )
 
 
 def _share(buffers: list[torch.Tensor], combine: Any) -> None:

@@ -24,6 +24,8 @@ WORKERS = paper.NCCL_WORKERS
 FIXED = paper.ITERATION_SHARE
 SWITCH_GBPS = paper.ATP_LINK_BITS / 1e9
 NCCL_LINK = "100 Gbps"
+HOMOMORPHIC = ("packed", "sketch")  # lossless, and all that a ring or a switch has to do is to add and to OR
+_FIXED = f"fixed {percent(FIXED, 2)}"
 _LEARNING, _REPEATS = 3, 5  # sums before those that count: sizes and grains are learned from what came before
 
 
@@ -40,12 +42,14 @@ def run(context) -> dict:
         captured = capture(model, device, full=full, steps=steps_before(model, quick=context.quick))
         gradients = captured.gradients
         lossless = {link: _sum(gradients, repeats, gbps=gbps) for link, gbps in LINKS.items()}
-        fixed = _sum(gradients, repeats, gbps=LINKS[NCCL_LINK], estimate=FIXED)
+        asked = {way: _sum(gradients, repeats, strategy=way) for way in HOMOMORPHIC}
+        fixed = _sum(gradients, repeats, estimate=FIXED)
         through_switch = {"gbps": SWITCH_GBPS, "moves_buffers": False, "sums_floats": False}
         pair = gradients[: paper.ATP_WORKERS]
         found = {
             **captured.facts(),
             "lossless": lossless,
+            "asked": asked,
             "fixed": fixed,
             "switch": _sum(pair, repeats, **through_switch),
             "switch_fixed": _sum(pair, repeats, estimate=FIXED, **through_switch),
@@ -60,12 +64,12 @@ def run(context) -> dict:
     return {"workers": WORKERS, "models": each_model(paper.MODELS, measure)}
 
 
-def _sum(gradients: list, repeats: int, *, estimate: float | None = None, **link) -> dict:
+def _sum(gradients: list, repeats: int, *, estimate: float | None = None, **options) -> dict:
     """What one sum sends and takes a worker; medians, and verified where nothing is estimated."""
     from ..gradients import count_wrong
     from ..one_process import Team
 
-    team = Team(len(gradients), gradients[0].device, estimate=estimate, **link)
+    team = Team(len(gradients), gradients[0].device, estimate=estimate, **options)
     outcomes, arrays = [], []
     for _ in range(_LEARNING + repeats):
         del arrays
@@ -138,7 +142,7 @@ def section(documents) -> Section:
 
 
 def _parts(results: dict) -> list[str]:
-    models = results["models"]
+    models, workers = results["models"], results["workers"]
     good = {model: one for model, one in models.items() if "failed" not in one}
     parts = [prose(f"{paper.NAMES[model]} failed: {one['failed']}") for model, one in models.items() if "failed" in one]
     if not good:
@@ -149,14 +153,11 @@ def _parts(results: dict) -> list[str]:
         parts.append(
             prose(
                 "**Small models on a processor**: it computes and codes far slower than a GPU, so that modelled speed-ups say "
-                "nothing about a cluster of GPUs; they show how the parts add up."
+                "nothing about a cluster of GPUs; they show how the parts add up. For fast links the library chooses dense "
+                "sums then."
             )
         )
-    parts.append(_measured_table(good, size, results["workers"]))
-    parts.append(_modelled_table(good, results["workers"]))
-    parts.append(_switch_table(good))
     names = [name_of(model, one) for model, one in good.items()]
-    workers = results["workers"]
     series = [
         (
             f"lossless, {link}",
@@ -165,84 +166,101 @@ def _parts(results: dict) -> list[str]:
         for link, gbps in LINKS.items()
     ]
     fixed = [round(model_iteration(one, one["fixed"], workers, LINKS[NCCL_LINK])["speedup"], 2) for one in good.values()]
-    series.append((f"fixed {percent(FIXED, 2)}, {NCCL_LINK}", fixed))
-    parts.append(bars(f"Modelled speed-up over a dense ring ({size})", names, series, y="times", levels=[(1, "dense")]))
-    return parts
+    series.append((f"{_FIXED}, {NCCL_LINK}", fixed))
+    return [
+        *parts,
+        bars(f"Modelled speed-up over a dense ring ({size})", names, series, y="times", levels=[(1, "dense")]),
+        _measured_table(good, size, workers),
+        _speedup_table(good, workers),
+        _modelled_table(good, workers),
+        _switch_table(good),
+    ]
 
 
 def _measured_table(good: dict, size: str, workers: int) -> str:
     rows = []
     for model, one in good.items():
-        for what, sums in [*one["lossless"].items(), (f"fixed {percent(FIXED, 2)}", one["fixed"])]:
+        sums = [(f"lossless, for {link}", found) for link, found in one["lossless"].items()]
+        sums += [(f"lossless, {way} asked for", found) for way, found in one["asked"].items()]
+        for what, found in [*sums, (_FIXED, one["fixed"])]:
             rows.append(
                 [
                     name_of(model, one),
                     percent(one["sparsity"]),
                     duration(one["compute_s"]),
-                    f"lossless, for {what}" if what in LINKS else what,
-                    sums["strategy"],
-                    percent(sums["sent_share"]),
-                    duration(sums["codec_s"]),
-                    duration(sums["busy_s"]),
-                    "none" if not sums["lost_share"] else f"{percent(sums['lost_share'])} estimated",
-                    sums.get("wrong"),
+                    what,
+                    found["strategy"],
+                    percent(found["sent_share"]),
+                    duration(found["codec_s"]),
+                    duration(found["busy_s"]),
+                    percent(found["lost_share"]) if found["lost_share"] else "none",
+                    percent(found["l2_error"]) if "l2_error" in found else None,
+                    found.get("wrong"),
                 ]
             )
     header = [
-        "model", "zeros", "compute", "sum", "strategy", "sent, of dense", "encode + decode", "with the host", "lost", "wrong",
+        "model", "zeros", "compute", "sum", "strategy", "sent, of dense", "encode + decode", "with the host", "estimated",
+        "error of the norm", "wrong",
     ]
     return table(
         header,
         rows,
         f"Measured, {size}, {workers} workers. *With the host*: all that a worker does for a sum but communicate, its "
-        "Python included, as the library's workers took turns here. *Wrong* counts elements that are not the sum.",
+        "Python included, as the workers took turns here. *Wrong* counts elements that are not the sum.",
+    )
+
+
+def ways(one: dict) -> list[tuple[str, dict]]:
+    """What there is for every link: a name, and what was measured for each link."""
+    found = [("lossless, as the library chooses", one["lossless"])]
+    found += [(f"lossless, {way}", dict.fromkeys(LINKS, sums)) for way, sums in one["asked"].items()]
+    return [*found, (_FIXED, dict.fromkeys(LINKS, one["fixed"]))]
+
+
+def _speedup_table(good: dict, workers: int) -> str:
+    rows = [
+        [
+            name_of(model, one),
+            what,
+            *(times(model_iteration(one, sums[link], workers, gbps)["speedup"]) for link, gbps in LINKS.items()),
+        ]
+        for model, one in good.items()
+        for what, sums in ways(one)
+    ]
+    return table(
+        ["model", "sum", *LINKS],
+        rows,
+        f"Modelled speed-up of an iteration over a dense ring of {workers} workers. Below 1x it does not pay. The fixed size "
+        "is lossy where the table above says that something was estimated, and needs more iterations then.",
     )
 
 
 def _modelled_table(good: dict, workers: int) -> str:
     rows = []
     for model, one in good.items():
-        for link, gbps in LINKS.items():
-            for what, sums in (("lossless", one["lossless"][link]), (f"fixed {percent(FIXED, 2)}", one["fixed"])):
-                found = model_iteration(one, sums, workers, gbps)
-                rows.append(
-                    [
-                        name_of(model, one),
-                        link,
-                        what,
-                        duration(found["dense_wire_s"]),
-                        duration(found["wire_s"]),
-                        duration(found["dense_s"]),
-                        duration(found["own_s"]),
-                        times(found["speedup"]),
-                        times(found["overlapped"]),
-                    ]
-                )
-    header = [
-        "model", "link", "sum", "wire, dense", "wire, ours", "iteration, dense", "iteration, ours", "speed-up", "overlapped",
-    ]
-    return table(
-        header,
-        rows,
-        f"Modelled, {workers} workers and rings. Below 1x it does not pay. The fixed size is lossy where the table above "
-        "says so, and needs more iterations then.",
-    )
+        for what, sums in ways(one):
+            found = model_iteration(one, sums[NCCL_LINK], workers, LINKS[NCCL_LINK])
+            rows.append([name_of(model, one), what, *_seconds(found)])
+    header = ["model", "sum", *_SECONDS]
+    return table(header, rows, f"Modelled, {workers} workers, rings at {NCCL_LINK}, as the paper's over NCCL: the parts.")
+
+
+_SECONDS = ("wire, dense", "wire, ours", "iteration, dense", "iteration, ours", "speed-up", "overlapped")
+
+
+def _seconds(found: dict) -> list[str]:
+    parts = [duration(found[field]) for field in ("dense_wire_s", "wire_s", "dense_s", "own_s")]
+    return [*parts, times(found["speedup"]), times(found["overlapped"])]
 
 
 def _switch_table(good: dict) -> str:
     rows = []
     for model, one in good.items():
-        for what, sums in (("lossless", one["switch"]), (f"fixed {percent(FIXED, 2)}", one["switch_fixed"])):
+        for what, sums in (("lossless", one["switch"]), (_FIXED, one["switch_fixed"])):
             found = model_iteration(one, sums, paper.ATP_WORKERS, SWITCH_GBPS, switch=True)
-            rows.append(
-                [
-                    name_of(model, one), what, duration(found["dense_wire_s"]), duration(found["wire_s"]),
-                    duration(found["dense_s"]), duration(found["own_s"]), times(found["speedup"]), times(found["overlapped"]),
-                ]
-            )
-    header = ["model", "sum", "wire, dense", "wire, ours", "iteration, dense", "iteration, ours", "speed-up", "overlapped"]
+            rows.append([name_of(model, one), what, *_seconds(found)])
     return table(
-        header,
+        ["model", "sum", *_SECONDS],
         rows,
         f"Modelled, {paper.ATP_WORKERS} workers whose sums are made by a switch at {number(SWITCH_GBPS)} Gbps that adds "
         "integers, as in the paper's comparison with ATP. Every message crosses a link once.",
