@@ -1,7 +1,8 @@
 """SVG charts that need no script and no other file.
 
-Each is a <figure>: title, legend (HTML, so that it wraps) and an <svg> in a box that scrolls where the screen is narrow,
-so that text never gets smaller than 12 pixels. Colours are variables of report.py's style sheet, light and dark; series
+Each is a <figure>: title, legend (HTML, so that it wraps) and an <svg>. A drawing is as wide as a telephone, and shown
+larger where there is room, with text that grows less; one with many bars or tiles is wider, and its box scrolls. Either
+way text is never smaller than 12 pixels (report.py has the style sheet). Colours are variables, light and dark; series
 also differ in dashes and marks, so that no eye depends on colour alone. All of it is well-formed XML.
 """
 
@@ -14,10 +15,12 @@ from html import escape
 
 from .numbers import number, tick
 
-WIDTH, HEIGHT = 600, 330  # of a drawing; report.py shows it at 560 pixels or more, where 13 units are 12 pixels
-LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 46
+WIDTH, HEIGHT = 400, 264  # of a drawing
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 28, 42
+TEXT = 13.6  # units; on telephones, where a unit is LEAST pixels or more
+LEAST = 0.887
 COLOURS = 8
-_GLYPH = 7.2  # width of a character at 13 units, at most
+_GLYPH = 7.3  # width of a character, about
 
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "12 4", "6 2 2 2", "1 2")
 
@@ -67,11 +70,13 @@ def bars(
     y: str = "",
     log_y: bool = False,
     levels: Sequence[tuple[float, str]] = (),
+    references: Sequence[str] = (),
 ) -> str:
-    """Groups of bars with their values above them; None leaves a gap with a dash."""
+    """Groups of bars with their values above them; None leaves a gap with a dash. References are drawn in gray: the names of
+    series that are somebody else's figures, such as the paper's."""
     count = len(series)
-    bar = max(12.0, min(34.0, (WIDTH - LEFT - RIGHT) / max(1, len(groups) * (count + 0.7))))
-    bar = max(bar, 26.0) if count * len(groups) <= 40 else bar
+    bar = max(10.0, min(34.0, (WIDTH - LEFT - RIGHT) / max(1, len(groups) * (count + 0.7))))
+    bar = max(bar, 27.0) if count * len(groups) <= 40 else bar  # wide enough for values
     step = bar * (count + 0.7)
     width = max(WIDTH, LEFT + RIGHT + step * len(groups))
     step = (width - LEFT - RIGHT) / max(1, len(groups))
@@ -80,7 +85,10 @@ def bars(
     bottom = 24 + 15 * max((len(label) for label in labels), default=1)
     height = HEIGHT - BOTTOM + bottom
     values = [value for _, row in series for value in row if _drawable(value, log_y)]
-    axis = _Axis.over(values + [level for level, _ in levels], log_y, height - bottom, TOP + 8, zero=not log_y)
+    axis = _Axis.over(values + [level for level, _ in levels], log_y, height - bottom, TOP + 10, zero=not log_y)
+    colours = [COLOURS - 1 if name in references else None for name, _ in series]
+    free = iter(range(count))
+    colours = [next(free) % COLOURS if colour is None else colour for colour in colours]
     out = _frame(axis, width)
     floor = height - bottom
     busy: list[tuple[float, float]] = []
@@ -96,24 +104,20 @@ def bars(
             busy += [(left + bar / 2, top + down) for down in range(-14, max(1, int(floor - top)), 5)]
             base = axis.at(0) if not log_y and axis.low < 0 else floor
             out.append(
-                f'<rect class="bar f{at % COLOURS}" x="{left + 1:.1f}" y="{min(top, base):.1f}" width="{bar - 2:.1f}" '
-                f'height="{max(0.5, abs(base - top)):.1f}"><title>{escape(f"{group_name(groups, group)}, {name}: {number(value)}")}'
+                f'<rect class="bar f{colours[at]}" x="{left + 1:.1f}" y="{min(top, base):.1f}" width="{bar - 2:.1f}" '
+                f'height="{max(0.5, abs(base - top)):.1f}"><title>{escape(f"{groups[group]}, {name}: {number(value)}")}'
                 f"</title></rect>"
             )
             written = _short(value)
-            if bar >= 26 and len(written) * 6.4 <= bar + 6:
+            if bar >= 26 and len(written) * 6.6 <= bar + 4:
                 out.append(f'<text class="value" x="{left + bar / 2:.1f}" y="{top - 4:.1f}" text-anchor="middle">{written}</text>')
         for row_number, words in enumerate(label):
             out.append(_text(centre, floor + 17 + 15 * row_number, words, "middle"))
     labels: list[str] = []
     out += _levels(levels, axis, width, busy, labels) + labels
     out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{width - RIGHT}" y2="{floor}"/>')
-    out.append(_y_label(y, floor))
-    return _figure(title, [(name, _swatch(at)) for at, (name, _) in enumerate(series)], out, width, height)
-
-
-def group_name(groups: Sequence[str], at: int) -> str:
-    return groups[at].replace("\n", " ")
+    out.append(_y_label(y))
+    return _figure(title, [(name, _swatch(colour)) for colour, (name, _) in zip(colours, series)], out, width, height)
 
 
 def tiles(
@@ -126,13 +130,13 @@ def tiles(
     kinds: Sequence[str] = (),
 ) -> str:
     """A map of which kind rules where. A cell is a kind, or a kind, a blank and what stands below it; "" is left empty."""
-    left = 22 + max([len(row) for row in rows] + [3]) * _GLYPH + 8
+    left = max([len(row) for row in rows] + [3]) * _GLYPH + 8
     longest = max([len(part) for row in cells for cell in row for part in cell.split(" ", 1)] + [4])
-    side = max(64.0, longest * _GLYPH + 8)
+    side = longest * _GLYPH + 4
     width = max(WIDTH, left + RIGHT + side * len(columns))
     side = (width - left - RIGHT) / max(1, len(columns))
     tall = 40
-    height = TOP + tall * len(rows) + 46
+    height = TOP + tall * len(rows) + 42
     out = []
     for down, row in enumerate(rows):
         top = TOP + tall * down
@@ -145,8 +149,8 @@ def tiles(
             here = left + side * across
             label = escape(f"{row}, {columns[across]}: {cell}")
             out.append(
-                f'<rect class="tile f{at % COLOURS} b{at % COLOURS}" x="{here + 1:.1f}" y="{top + 1}" '
-                f'width="{side - 2:.1f}" height="{tall - 2}"><title>{label}</title></rect>'
+                f'<rect class="tile f{at % COLOURS} b{at % COLOURS}" x="{here + 0.7:.1f}" y="{top + 0.7}" '
+                f'width="{side - 1.4:.1f}" height="{tall - 1.4}"><title>{label}</title></rect>'
             )
             middle = here + side / 2
             out.append(_text(middle, top + (tall / 2 - 2 if more else tall / 2 + 5), kind, "middle", "name"))
@@ -155,9 +159,8 @@ def tiles(
     floor = TOP + tall * len(rows)
     for across, column in enumerate(columns):
         out.append(_text(left + side * (across + 0.5), floor + 18, column, "middle"))
-    out.append(_text((left + width - RIGHT) / 2, floor + 38, x, "middle"))
-    if y:
-        out.append(f'<text transform="translate(14 {TOP + tall * len(rows) / 2:.1f}) rotate(-90)" text-anchor="middle">{escape(y)}</text>')
+    out.append(_text((left + width - RIGHT) / 2, floor + 36, x, "middle"))
+    out.append(_y_label(y))
     return _figure(title, [(kind, _swatch(at, tile=True)) for at, kind in enumerate(kinds)], out, width, height)
 
 
@@ -228,14 +231,20 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 def _x_axis(values: Sequence[float], log: bool) -> _Axis:
     """With the values themselves as ticks where they are few and apart, as 2, 4, 8 ... workers are."""
-    axis = _Axis.over(values, log, LEFT + 10, WIDTH - RIGHT - 10, exact=True)
+    axis = _Axis.over(values, log, LEFT + 8, WIDTH - RIGHT - 8, exact=True)
     own = sorted({value for value in values if _drawable(value, log)})
-    if 1 < len(own) <= 9:
-        places = [axis.at(value) for value in own]
-        room = [_GLYPH * (len(tick(a)) + len(tick(b))) / 2 + 10 for a, b in zip(own, own[1:])]
-        if all(right - left >= need for left, right, need in zip(places, places[1:], room)):
-            return _Axis(axis.low, axis.high, log, axis.start, axis.end, tuple(own))
-    return axis
+    doubling = log and all(math.log2(value).is_integer() for value in own)
+    for every in (1, 2, 3, 4) if doubling else (1,):
+        some = own[::every]
+        places = [axis.at(value) for value in some]
+        room = [_GLYPH * (len(tick(a)) + len(tick(b))) / 2 + 10 for a, b in zip(some, some[1:])]
+        if 1 < len(some) <= 9 and all(b - a >= need for a, b, need in zip(places, places[1:], room)):
+            return _Axis(axis.low, axis.high, log, axis.start, axis.end, tuple(some))
+    ticks = axis.ticks
+    widest = max((len(tick(value)) for value in ticks), default=1) * _GLYPH + 8
+    while len(ticks) > 2 and min(axis.at(b) - axis.at(a) for a, b in zip(ticks, ticks[1:])) < widest:
+        ticks = ticks[::2]
+    return _Axis(axis.low, axis.high, log, axis.start, axis.end, ticks)
 
 
 def _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined) -> str:
@@ -252,7 +261,7 @@ def _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined) -> str:
     for value in across.ticks:
         here = across.at(value)
         out.append(f'<line class="axis" x1="{here:.1f}" y1="{floor}" x2="{here:.1f}" y2="{floor + 5}"/>')
-        out.append(_text(here, floor + 20, tick(value), "middle"))
+        out.append(_text(here, floor + 18, tick(value), "middle"))
     out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}"/>')
     labels = []  # on top of everything
     legend = []
@@ -283,8 +292,8 @@ def _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined) -> str:
         labels.append(_place(label, [spot for spot in spots if LEFT < spot[0] - (wide if spot[2] == "end" else 0) and spot[0] + (wide if spot[2] == "start" else 0) < WIDTH], busy))
     out += _levels(levels, vertical, WIDTH, busy, labels)
     out += labels
-    out.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x, "middle"))
-    out.append(_y_label(y, floor))
+    out.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x, "middle"))
+    out.append(_y_label(y))
     return _figure(title, legend, out, WIDTH, HEIGHT)
 
 
@@ -338,7 +347,7 @@ def _frame(axis: _Axis, width: float) -> list[str]:
     for value in axis.ticks:
         here = axis.at(value)
         out.append(f'<line class="grid" x1="{LEFT}" y1="{here:.1f}" x2="{width - RIGHT:.1f}" y2="{here:.1f}"/>')
-        out.append(_text(LEFT - 8, here + 4.5, tick(value), "end"))
+        out.append(_text(LEFT - 6, here + 4.5, tick(value), "end"))
     return out
 
 
@@ -360,13 +369,13 @@ def _mark(kind: int, x: float, y: float, style: str, told: str = "") -> str:
     title = f"<title>{told}</title>" if told else ""
     shape = kind % 6
     if shape == 0:
-        return f'<circle class="mark {style}" cx="{x:.1f}" cy="{y:.1f}" r="3.4">{title}</circle>'
+        return f'<circle class="mark {style}" cx="{x:.1f}" cy="{y:.1f}" r="2.9">{title}</circle>'
     path = {
-        1: "M-3.2-3.2H3.2V3.2H-3.2Z",
-        2: "M0-4.6L4.6 0L0 4.6L-4.6 0Z",
-        3: "M0-4.4L4.2 3.2H-4.2Z",
-        4: "M-3.6-3.6L3.6 3.6M-3.6 3.6L3.6-3.6",
-        5: "M0-4.6V4.6M-4.6 0H4.6",
+        1: "M-2.6-2.6H2.6V2.6H-2.6Z",
+        2: "M0-3.8L3.8 0L0 3.8L-3.8 0Z",
+        3: "M0-3.7L3.4 2.7H-3.4Z",
+        4: "M-2.9-2.9L2.9 2.9M-2.9 2.9L2.9-2.9",
+        5: "M0-3.7V3.7M-3.7 0H3.7",
     }[shape]
     return f'<path class="mark {style}" transform="translate({x:.1f} {y:.1f})" d="{path}">{title}</path>'
 
@@ -393,10 +402,8 @@ def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
     return f'<text{chosen} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _y_label(y: str, floor: float) -> str:
-    if not y:
-        return ""
-    return f'<text transform="translate(14 {(TOP + floor) / 2:.1f}) rotate(-90)" text-anchor="middle">{escape(y)}</text>'
+def _y_label(y: str) -> str:
+    return _text(2, 12, y, "start")
 
 
 def _short(value: float) -> str:
@@ -417,10 +424,9 @@ def _wrap(text: str, room: int) -> list[str]:
 def _figure(title: str, legend, drawing: list[str], width: float, height: float) -> str:
     keys = "".join(f'<span class="entry">{key} {escape(name)}</span>' for name, key in legend)
     shown = f'<div class="legend">{keys}</div>' if len(legend) > 1 else ""
-    least = round(width * 560 / WIDTH)
     return (
         f'<figure class="chart{" wide" if width > WIDTH else ""}"><figcaption>{escape(title)}</figcaption>{shown}'
         f'<div class="scroll"><svg class="drawing" role="img" aria-label="{escape(title)}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" style="min-width:{least}px;max-width:{round(width * 1.2)}px">'
+        f'viewBox="0 0 {width:.0f} {height:.0f}" style="--units:{width:.0f}">'
         f"{''.join(drawing)}</svg></div></figure>"
     )

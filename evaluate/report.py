@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -80,9 +81,15 @@ def page(documents: dict[str, list[dict]]) -> str:
             continue
         module = importlib.import_module(f".experiments.{name}", __package__)
         useful = [one for one in own if "results" in one]
-        section = module.section(useful) if useful else Section(module.TITLE, [])
-        if useful:
-            rows += module.summary(useful)
+        section = Section(module.TITLE, [])
+        try:
+            if useful:
+                section = module.section(useful)
+                rows.append((name, module.TITLE, module.summary(useful)))
+        except Exception as error:  # noqa: BLE001
+            # Documents of another version, say: the other sections are worth having all the same.
+            traceback.print_exc()
+            section = Section(module.TITLE, [_missing("Not shown", f"{type(error).__name__}: {error}; run it again.")])
         sections.append(_section(at, name, section, own))
     everything = [one for own in documents.values() for one in own]
     contents = "".join(
@@ -95,7 +102,7 @@ def page(documents: dict[str, list[dict]]) -> str:
         prose(_INTRODUCTION),
         _quick_warning(everything),
         "<h2>Summary</h2>",
-        _summary(rows) if rows else prose("No experiment left results yet."),
+        _summary(rows) if any(own for _, _, own in rows) else prose("No experiment left results yet."),
         _sparsity(everything),
         f"<h2>Experiments</h2><ol>{contents}</ol>" if contents else "",
         *sections,
@@ -117,17 +124,20 @@ called the paper's were read from its text.
 """
 
 
-def _summary(rows: Sequence[SummaryRow]) -> str:
+def _summary(groups: Sequence[tuple[str, str, Sequence[SummaryRow]]]) -> str:
     cells = []
-    for row in rows:
-        if row.kind not in KINDS:
-            raise ValueError(f"{row.what}: a row is one of {', '.join(KINDS)}, not {row.kind}")
-        cells.append(
-            "<tr>"
-            f'<td class="what">{_inline(row.what)}</td><td class="number">{_inline(_written(row.paper))}</td>'
-            f'<td class="number"><b>{_inline(_written(row.ours))}</b></td><td class="number">{times(row.ratio)}</td>'
-            f'<td><span class="kind {row.kind}">{row.kind}</span></td><td class="remark">{_inline(row.note)}</td></tr>'
-        )
+    for name, title, rows in groups:
+        if rows:
+            cells.append(f'<tr class="group"><th colspan="6"><a href="#{name}">{escape(title)}</a></th></tr>')
+        for row in rows:
+            if row.kind not in KINDS:
+                raise ValueError(f"{row.what}: a row is one of {', '.join(KINDS)}, not {row.kind}")
+            cells.append(
+                "<tr>"
+                f'<td class="what">{_inline(row.what)}</td><td class="number">{_inline(_written(row.paper))}</td>'
+                f'<td class="number"><b>{_inline(_written(row.ours))}</b></td><td class="number">{times(row.ratio)}</td>'
+                f'<td><span class="kind {row.kind}">{row.kind}</span></td><td class="remark">{_inline(row.note)}</td></tr>'
+            )
     return (
         '<div class="scroll"><table class="summary"><thead><tr><th>what</th><th class="number">the paper</th>'
         '<th class="number">here</th><th class="number">ratio</th><th>kind</th><th>note</th></tr></thead>'
@@ -164,9 +174,13 @@ def _section(at: int, name: str, section: Section, documents: Sequence[dict]) ->
         where = "With a GPU" if document.get("gpu") else "Without a GPU"
         for key, verb in (("unavailable", "not done"), ("failed", "failed")):
             if key in document:
-                parts.append(f'<p class="missing"><b>{where}: {verb}.</b> {_inline(document[key])}</p>')
+                parts.append(_missing(f"{where}: {verb}", document[key]))
     parts.append(_provenance(documents))
     return "".join(parts) + "</section>"
+
+
+def _missing(what: str, why: str) -> str:
+    return f'<p class="missing"><b>{_inline(what)}.</b> {_inline(why)}</p>'
 
 
 def _side_by_side(parts: Sequence[str]) -> list[str]:
@@ -304,6 +318,7 @@ th, td { padding: .34rem 1.1rem .34rem 0; text-align: left; vertical-align: top;
 thead th { color: var(--soft); font-weight: 600; border-bottom-color: var(--soft); vertical-align: bottom; }
 .number { text-align: right; white-space: nowrap; } thead .number { white-space: normal; }
 .summary { min-width: 48rem; max-width: 70rem; } .summary .what { min-width: 14rem; } .summary .remark { min-width: 16rem; }
+.group th { padding-top: 1.1rem; font-weight: 600; } .group a { color: inherit; text-decoration: none; }
 .kind { font-size: .85rem; white-space: nowrap; } .kind.measured { color: var(--c2); }
 .kind.modelled { color: var(--c1); font-style: italic; } .kind.formula { color: var(--c3); font-style: italic; }
 .figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 35rem), 1fr)); gap: 1.8rem 2rem;
@@ -311,12 +326,15 @@ thead th { color: var(--soft); font-weight: 600; border-bottom-color: var(--soft
 figure .scroll { margin-top: auto; } figcaption { font-weight: 600; margin-bottom: .25rem; max-width: 44rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; font-size: .9rem; margin: .2rem 0 .4rem; }
 .entry { display: inline-flex; align-items: center; gap: .4rem; } .key { flex: none; overflow: visible; }
-.drawing { display: block; width: 100%; height: auto; }
-svg text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: var(--soft); }
-svg text.name { fill: var(--ink); } svg text.value { fill: var(--ink); font-size: 12.9px; }
-svg text.halo { fill: var(--ink); paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.drawing { display: block; width: 100%; height: auto; min-width: calc(var(--units) * .887px);
+  max-width: calc(var(--units) * 1.45px); }
+svg text { font: 13.6px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: var(--soft); }
+svg text.name, svg text.value { fill: var(--ink); }
+@media (min-width: 40rem) { .drawing { min-width: calc(var(--units) * 1.2px); } svg text { font-size: 10.3px; } }
+svg text.halo { fill: var(--ink); paint-order: stroke; stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; }
 .grid { stroke: var(--line); } .axis { stroke: var(--soft); } .level { stroke: var(--soft); stroke-dasharray: 2 3; }
-.series { fill: none; stroke-width: 2; stroke-linejoin: round; } .mark { fill: var(--paper); stroke-width: 1.8; }
+.series { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .mark { fill: var(--paper); stroke-width: 1.4; }
+.grid, .axis, .level, .tile { vector-effect: non-scaling-stroke; }
 .reference { stroke: var(--soft); } .tile { fill-opacity: .2; stroke-width: 1; } .bar { stroke: none; }
 @media (max-width: 30rem) { body { margin-top: 1.2rem; } h1 { font-size: 1.4rem; } }
 @media print { details { display: none; } body { max-width: none; } }

@@ -22,7 +22,7 @@ NASTY = 'a < b & "c"'
 
 
 def tree(html: str) -> ElementTree.Element:
-    return ElementTree.fromstring(f"<root>{html}</root>")
+    return ElementTree.fromstring(f"<all>{html}</all>")
 
 
 def frame(experiment: str, results: dict | None = None, **more) -> dict:
@@ -75,11 +75,12 @@ def test_bars_and_tiles_are_well_formed() -> None:
 
 
 def test_text_is_never_below_twelve_pixels() -> None:
-    for svg in (charts.lines("t", SERIES), charts.bars("t", ["g"] * 30, [("a", [1] * 30), ("b", [2] * 30)])):
-        drawing = tree(svg).find(".//svg[@class='drawing']")
-        width = float(drawing.get("viewBox").split()[2])
-        least = float(re.search(r"min-width:(\d+)px", drawing.get("style")).group(1))
-        assert 13 * least / width >= 12
+    style = report._STYLE
+    shown = [float(share) for share in re.findall(r"min-width: calc\(var\(--units\) \* ([\d.]+)px\)", style)]
+    text = [float(units) for units in re.findall(r"svg text { font(?:-size)?: ([\d.]+)px", style)]
+    assert shown[0] == charts.LEAST and text[0] == charts.TEXT
+    assert len(shown) == len(text) == 2 and all(a * b >= 12 for a, b in zip(shown, text))
+    assert charts.LEAST * charts.WIDTH <= 390 - 2 * 1.1 * 16  # a telephone without its margins
 
 
 @pytest.mark.parametrize(
