@@ -77,10 +77,11 @@ def bars(
     count = len(series)
     bar = max(10.0, min(34.0, (WIDTH - LEFT - RIGHT) / max(1, len(groups) * (count + 0.7))))
     bar = max(bar, 27.0) if count * len(groups) <= 40 else bar  # wide enough for values
-    step = bar * (count + 0.7)
+    words = [len(word) for group in groups for word in group.split()]
+    step = max(bar * (count + 0.7), max(words, default=0) * _GLYPH + 6)
     width = max(WIDTH, LEFT + RIGHT + step * len(groups))
     step = (width - LEFT - RIGHT) / max(1, len(groups))
-    room = max(1, int(step / _GLYPH) - 1)
+    room = int((step - 4) / _GLYPH)
     labels = [_wrap(group, room) for group in groups]
     bottom = 24 + 15 * max((len(label) for label in labels), default=1)
     height = HEIGHT - BOTTOM + bottom
@@ -288,8 +289,10 @@ def _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined) -> str:
         here = across.at(mark)
         out.append(f'<line class="level" x1="{here:.1f}" y1="{TOP}" x2="{here:.1f}" y2="{floor}"/>')
         wide = len(label) * _GLYPH
-        spots = [(here + 5, TOP + 12 + 16 * row, "start") for row in range(3)] + [(here - 5, TOP + 12 + 16 * row, "end") for row in range(3)]
-        labels.append(_place(label, [spot for spot in spots if LEFT < spot[0] - (wide if spot[2] == "end" else 0) and spot[0] + (wide if spot[2] == "start" else 0) < WIDTH], busy))
+        heights = range(TOP + 12, floor - 6, 16)
+        spots = [(here + 5, high, "start") for high in heights if here + 5 + wide < WIDTH]
+        spots += [(here - 5, high, "end") for high in heights if here - 5 - wide > LEFT]
+        labels.append(_place(label, spots, busy))
     out += _levels(levels, vertical, WIDTH, busy, labels)
     out += labels
     out.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x, "middle"))

@@ -43,7 +43,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence], note: str = "") -> st
     width = len(header)
     right = [
         any(_is_number(row[at]) for row in rows if at < len(row))
-        and all(_is_number(row[at]) or row[at] in (None, "", "–") for row in rows if at < len(row))
+        and all(_is_number(row[at]) or row[at] in (None, "", "–", "-") for row in rows if at < len(row))
         for at in range(width)
     ]
 
@@ -294,10 +294,10 @@ def _emphasis(text: str) -> str:
 
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #55606f; --line: #dde1e7; --paper: #ffffff; --shade: #f4f6f8;
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #55606f; --line: #dde1e7; --paper: #ffffff; --shade: #f4f6f8; --edge: #b9c1cc;
   --c0: #0b62c4; --c1: #b3470b; --c2: #0a7d52; --c3: #8a2a9c; --c4: #a3122f; --c5: #6b6200; --c6: #00707f; --c7: #55606f; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7ebf0; --soft: #a3aebc; --line: #333b46; --paper: #14181d;
-  --shade: #1d232a; --c0: #66b0ff; --c1: #ff9a5c; --c2: #4fd6a0; --c3: #d991ea; --c4: #ff7f96; --c5: #d8cc4a;
+  --shade: #1d232a; --edge: #4a5563; --c0: #66b0ff; --c1: #ff9a5c; --c2: #4fd6a0; --c3: #d991ea; --c4: #ff7f96; --c5: #d8cc4a;
   --c6: #4fd0e0; --c7: #a3aebc; } }
 * { box-sizing: border-box; }
 body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: var(--ink);
@@ -312,7 +312,11 @@ code, pre { font: .875em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, mono
 code { overflow-wrap: anywhere; }
 pre { background: var(--shade); padding: .7rem .9rem; overflow-x: auto; margin: .5rem 0; }
 details { margin: 1rem 0; color: var(--soft); } summary { cursor: pointer; }
-.scroll { overflow-x: auto; max-width: 100%; }
+.scroll { overflow-x: auto; max-width: 100%; background:
+  linear-gradient(to right, var(--paper) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to left, var(--paper) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to right, var(--edge), transparent) 0 0 / .6rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--edge), transparent) 100% 0 / .6rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabular-nums; margin: .6rem 0 .2rem; }
 th, td { padding: .34rem 1.1rem .34rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 thead th { color: var(--soft); font-weight: 600; border-bottom-color: var(--soft); vertical-align: bottom; }
