@@ -148,23 +148,26 @@ def _summary(groups: Sequence[tuple[str, str, Sequence[SummaryRow]]]) -> str:
 
 
 def _sparsity(documents: Sequence[dict]) -> str:
-    found: dict[str, list[tuple[float, str]]] = {}
-    for document in documents:
-        for model, share in (document.get("results") or {}).get("sparsity", {}).items():
-            where = f"{document['experiment']}{', quick' if document.get('quick') else ''}{', GPU' if document.get('gpu') else ''}"
-            found.setdefault(model, []).append((share, where))
-    if not found:
-        return ""
     rows = []
     for model in paper.MODELS:
-        for share, where in found.get(model, []):
+        for document in documents:
+            results = document.get("results") or {}
+            if model not in (results.get("sparsity") or {}):
+                continue
+            count = (results.get("models") or {}).get(model, {}).get("parameters")
+            where = [document["experiment"], *(word for word in ("quick", "gpu") if document.get(word))]
             rows.append(
-                [paper.NAMES[model], f"{number(paper.PARAMETERS[model] / 1e6)} M", percent(paper.SPARSITY[model]), percent(share), where]
+                [
+                    paper.NAMES[model], f"{number(paper.PARAMETERS[model] / 1e6)} M", None if count is None else f"{number(count / 1e6)} M",
+                    percent(paper.SPARSITY[model]), percent(results["sparsity"][model]), ", ".join(where),
+                ]
             )
+    if not rows:
+        return ""
     return "<h3>Zeros in gradients</h3>" + table(
-        ["model", "parameters, the paper", "zeros, the paper", "zeros here", "measured in"], rows,
-        "On one worker, of all elements of a gradient. Data are drawn to resemble the paper's data sets, which are not "
-        "part of this repository, and quick runs take small models: sparsity is that of the data and of the size.",
+        ["model", "parameters, the paper", "parameters here", "zeros, the paper", "zeros here", "measured in"], rows,
+        "Of all elements of the gradient of one worker; measured. Data are drawn to resemble the paper's data sets, which are "
+        "not part of this repository, and a processor computes small models: sparsity is that of the data and of the size.",
     )
 
 

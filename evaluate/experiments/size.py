@@ -44,7 +44,11 @@ def run(context) -> dict:
     uniform = [_kept(json.loads(line)) for line in text.splitlines()]
     context.say(f"{len(uniform)} messages of {elements:,} elements without structure")
     supports = _real_supports(context)
-    return {"elements": elements, "densities": list(densities), "uniform": uniform, "supports": supports}
+    results = {"elements": elements, "densities": list(densities), "uniform": uniform, "supports": supports}
+    if context.data is not None:  # of others, the experiment recovery tells
+        results["sparsity"] = {one["model"]: one["zeros"] for one in supports}
+        results["models"] = {one["model"]: {"parameters": one["rows"][0]["elements"]} for one in supports}
+    return results
 
 
 def _kept(row: dict) -> dict:
@@ -61,8 +65,8 @@ def _real_supports(context) -> list[dict]:
     folder = context.out / "size-masks"
     found = []
     try:
-        for model, source, union in _unions(context, folder):
-            found.append({"model": model, "source": source, "rows": _sizes_of(context, union)})
+        for model, source, zeros, union in _unions(context, folder):
+            found.append({"model": model, "source": source, "zeros": zeros, "rows": _sizes_of(context, union)})
             context.say(f"{model}: support of {source}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -70,13 +74,14 @@ def _real_supports(context) -> list[dict]:
 
 
 def _unions(context, folder):
-    """For each model its name, where its support comes from, and a file that has the union of four workers as a mask."""
+    """For each model its name, where its support comes from, the share of zeros of one worker, and a file that has the union
+    of four workers as a mask."""
     folder.mkdir(parents=True, exist_ok=True)
     if context.data is not None:
         for model in paper.MODELS:
             packed = context.data / f"{model}.masks.xz"
             if packed.exists() and (model == "ncf" or not context.quick):
-                yield model, "the full model", _unpack(packed, folder / f"{model}.npy")
+                yield model, "the full model", *_unpack(packed, folder / f"{model}.npy")
         return
     try:
         import torch
@@ -91,26 +96,26 @@ def _unions(context, folder):
         captured = gradients.capture(model, torch.device("cpu"), full=False, steps=steps)
         union = torch.stack([gradient != 0 for gradient in captured.gradients]).any(0)
         np.save(folder / f"{model}.npy", union.cpu().numpy())
-        yield model, "the small model of examples/", folder / f"{model}.npy"
-
-
-def parameters_of(packed_bytes: int, workers: int) -> int:
-    """How many bits a mask has at most; what is missing to whole bytes is zero."""
-    if packed_bytes % workers:
-        raise ValueError(f"{packed_bytes} bytes are not the masks of {workers} workers.")
-    return packed_bytes // workers * 8
+        zeros = sum(gradients.share_of_zeros(one) for one in captured.gradients) / len(captured.gradients)
+        yield model, "the small model of examples/", zeros, folder / f"{model}.npy"
 
 
 def _unpack(path, to):
-    """The union of all masks in a file: bits, little-endian, one worker after another (vgg: worker 0, then the union)."""
+    """The share of zeros, and the union of all masks in a file: bits, little-endian, one worker after another, each in whole
+    bytes (vgg: worker 0, then the union). Up to seven bits after the last element are taken for zeros."""
     import numpy as np
 
     bits = np.frombuffer(lzma.decompress(path.read_bytes()), np.uint8)
-    workers = 2 if path.name.startswith("vgg") else 4
-    parameters_of(len(bits), workers)
-    union = np.bitwise_or.reduce(bits.reshape(workers, -1), axis=0)
+    has_union = path.name.startswith("vgg")
+    masks = bits.reshape(2 if has_union else 4, -1)
+    if has_union:
+        workers, union = masks[:1], masks[1]
+    else:
+        workers, union = masks, np.bitwise_or.reduce(masks, axis=0)
+    counts = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
+    nonzeros = sum(int((np.bincount(mask, minlength=256) * counts).sum()) for mask in workers)
     np.save(to, np.unpackbits(union, bitorder="little").view(bool))
-    return to
+    return 1 - nonzeros / (workers.size * 8), to
 
 
 def _sizes_of(context, union) -> list[dict]:
