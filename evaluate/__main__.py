@@ -24,7 +24,11 @@ SCHEMA = 1
 def main() -> int:
     options = arguments()
     context_of = {
-        "quick": options.quick, "gpu": options.gpu, "device": options.device, "out": options.out, "data": options.data,
+        "quick": options.quick,
+        "gpu": options.gpu,
+        "device": options.device,
+        "out": options.out,
+        "data": options.data,
         "program": options.program,
     }
     options.out.mkdir(parents=True, exist_ok=True)
@@ -60,9 +64,16 @@ def perform(module, context: Context) -> dict:
         traceback.print_exc()
         outcome["failed"] = f"{type(error).__name__}: {error}"
     document = {
-        "experiment": module.NAME, "schema": SCHEMA, "quick": context.quick, "gpu": context.gpu, "date": date,
-        "seconds": round(time.monotonic() - begin, 1), "machine": machine(), "versions": versions(context.program),
-        "commands": context.commands, **outcome,
+        "experiment": module.NAME,
+        "schema": SCHEMA,
+        "quick": context.quick,
+        "gpu": context.gpu,
+        "date": date,
+        "seconds": round(time.monotonic() - begin, 1),
+        "machine": machine(),
+        "versions": versions(context.program),
+        "commands": context.commands,
+        **outcome,
     }
     _tidy()
     return document
@@ -96,7 +107,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(experiments.NAMES), help="experiments, as in size,scaling")
     parser.add_argument("--out", type=Path, default=ROOT / "build/evaluate", help="folder of documents and report")
     parser.add_argument("--data", type=Path, help="folder of real supports, files as MODEL.masks.xz")
-    parser.add_argument("--program", type=Path, default=Path(os.environ.get("PEEL", ROOT / "build/release/peel")), help="which peel")
+    parser.add_argument(
+        "--program", type=Path, default=Path(os.environ.get("PEEL", ROOT / "build/release/peel")), help="which peel"
+    )
     parser.add_argument("--report-only", action="store_true", help="make the report from documents that are there")
     options = parser.parse_args()
     options.only = [name for name in options.only.split(",") if name]

@@ -72,8 +72,8 @@ def bars(
     levels: Sequence[tuple[float, str]] = (),
     references: Sequence[str] = (),
 ) -> str:
-    """Groups of bars with their values above them; None leaves a gap with a dash. References are drawn in gray: the names of
-    series that are somebody else's figures, such as the paper's."""
+    """Groups of bars with their values above them; None leaves a gap with a dash. References are drawn in gray: the
+    names of series that are somebody else's figures, such as the paper's."""
     count = len(series)
     bar = max(10.0, min(34.0, (WIDTH - LEFT - RIGHT) / max(1, len(groups) * (count + 0.7))))
     bar = max(bar, 27.0) if count * len(groups) <= 40 else bar  # wide enough for values
@@ -111,7 +111,7 @@ def bars(
             )
             written = _short(value)
             if bar >= 26 and len(written) * 6.6 <= bar + 4:
-                out.append(f'<text class="value" x="{left + bar / 2:.1f}" y="{top - 4:.1f}" text-anchor="middle">{written}</text>')
+                out.append(_text(left + bar / 2, top - 4, written, "middle", "value"))
         for row_number, words in enumerate(label):
             out.append(_text(centre, floor + 17 + 15 * row_number, words, "middle"))
     labels: list[str] = []
@@ -130,7 +130,7 @@ def tiles(
     y: str = "",
     kinds: Sequence[str] = (),
 ) -> str:
-    """A map of which kind rules where. A cell is a kind, or a kind, a blank and what stands below it; "" is left empty."""
+    """A map of which kind rules where. A cell is a kind, or a kind, a blank and what stands below it; "" is empty."""
     left = max([len(row) for row in rows] + [3]) * _GLYPH + 8
     longest = max([len(part) for row in cells for cell in row for part in cell.split(" ", 1)] + [4])
     side = longest * _GLYPH + 4
@@ -187,7 +187,9 @@ class _Axis:
         return self.start + (here - low) / (high - low) * (self.end - self.start)
 
     @staticmethod
-    def over(values: Sequence[float], log: bool, start: float, end: float, zero: bool = False, exact: bool = False) -> _Axis:
+    def over(
+        values: Sequence[float], log: bool, start: float, end: float, zero: bool = False, exact: bool = False
+    ) -> _Axis:
         values = [value for value in values if _drawable(value, log)] or [1.0]
         low, high = min(values), max(values)
         if log:
@@ -204,7 +206,14 @@ class _Axis:
         ticks = _linear_ticks(low, high)
         if not exact:
             low, high = min(low, ticks[0]), max(high, ticks[-1])
-        return _Axis(low, high, False, start, end, tuple(tick for tick in ticks if low - 1e-12 <= tick <= high * (1 + 1e-12) + 1e-12))
+        return _Axis(
+            low,
+            high,
+            False,
+            start,
+            end,
+            tuple(tick for tick in ticks if low - 1e-12 <= tick <= high * (1 + 1e-12) + 1e-12),
+        )
 
 
 def _linear_ticks(low: float, high: float) -> list[float]:
@@ -222,7 +231,13 @@ def _log_ticks(low: float, high: float) -> list[float]:
     if last - first > 8:
         powers = range(first, last + 1, 1 + (last - first) // 8)
         return [10.0**power for power in powers if low <= 10.0**power <= high]
-    for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)):
+    for factors in (
+        (1,),
+        (1, 3),
+        (1, 2, 5),
+        (1, 1.5, 2, 3, 5, 7),
+        (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+    ):
         ticks = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
         inside = [tick for tick in ticks if low <= tick * (1 + 1e-9) and tick <= high * (1 + 1e-9)]
         if len(inside) >= 4:
@@ -249,9 +264,7 @@ def _x_axis(values: Sequence[float], log: bool) -> _Axis:
 
 
 def _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined) -> str:
-    kept = [
-        (one, [(a, b) for a, b in one.points if _drawable(a, log_x) and _drawable(b, log_y)]) for one in series
-    ]
+    kept = [(one, [(a, b) for a, b in one.points if _drawable(a, log_x) and _drawable(b, log_y)]) for one in series]
     floor = HEIGHT - BOTTOM
     shown = [b if top is None else min(b, top) for _, own in kept for _, b in own] + [level for level, _ in levels]
     vertical = _Axis.over(shown, log_y, floor, TOP)
@@ -341,7 +354,12 @@ def _place(label: str, spots: Sequence[tuple[float, float, str]], busy: list[tup
         return ""
     best = min(spots, key=hidden)
     left, right, high, low = box(best)
-    busy += [(left + (right - left) * at / 20, y) for at in range(21) for y in (high, (high + low) / 2, low) for _ in range(9)]
+    busy += [
+        (left + (right - left) * at / 20, y)
+        for at in range(21)
+        for y in (high, (high + low) / 2, low)
+        for _ in range(9)
+    ]
     return _text(best[0], best[1], label, best[2], "halo")
 
 
@@ -362,7 +380,9 @@ def _levels(levels, axis: _Axis, width: float, busy: list[tuple[float, float]], 
             continue
         here = axis.at(value)
         out.append(f'<line class="level" x1="{LEFT}" y1="{here:.1f}" x2="{width - RIGHT:.1f}" y2="{here:.1f}"/>')
-        heights = [high for high in (here - 5, here + 15) if TOP - 4 < high - 10 and high < max(axis.start, axis.end) - 2] or [here - 5]
+        heights = [
+            high for high in (here - 5, here + 15) if TOP - 4 < high - 10 and high < max(axis.start, axis.end) - 2
+        ] or [here - 5]
         sides = ((width - RIGHT - 4, "end"), (LEFT + 6, "start"), ((LEFT + width) / 2, "middle"))
         labels.append(_place(label, [(x, high, side) for x, side in sides for high in heights], busy))
     return out
@@ -387,7 +407,8 @@ def _key(mark: int, style: str, dash: str | None, marked: bool) -> str:
     line = ""
     if dash is not None:
         line = f'<line class="series {style}" stroke-dasharray="{dash or "none"}" x1="1" y1="8" x2="33" y2="8"/>'
-    return f'<svg class="key" viewBox="0 0 34 16" width="34" height="16">{line}{_mark(mark, 17, 8, style) if marked else ""}</svg>'
+    drawn = line + (_mark(mark, 17, 8, style) if marked else "")
+    return f'<svg class="key" viewBox="0 0 34 16" width="34" height="16">{drawn}</svg>'
 
 
 def _swatch(at: int, tile: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
@@ -33,8 +34,13 @@ class Context:
         words = [str(word) for word in words]
         self.note((f"{' '.join(f'{k}={shlex.quote(v)}' for k, v in env.items())} " if env else "") + self._shown(words))
         done = subprocess.run(
-            words, cwd=ROOT, env=dict(os.environ, **(env or {})), timeout=timeout, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, check=False,
+            words,
+            cwd=ROOT,
+            env=dict(os.environ, **(env or {})),
+            timeout=timeout,
+            text=True,
+            capture_output=True,
+            check=False,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{self._shown(words)}: exit status {done.returncode}: {done.stderr.strip()[-2000:]}")
@@ -45,6 +51,10 @@ class Context:
         if not self.program.exists():
             raise Unavailable("The program peel was not built; scripts/evaluate builds it, and --program names it.")
         return self.command([self.program, *words], timeout=timeout)
+
+    def measure(self, *words, timeout: float | None = None) -> list[dict]:
+        """What `peel bench` and others write with --json, one object in a line."""
+        return [json.loads(line) for line in self.peel(*words, "--json", "-", timeout=timeout).splitlines()]
 
     def note(self, command: str) -> None:
         """Remembers a command for the report, once."""
@@ -116,8 +126,6 @@ def _processor() -> str:
 
 def _output(words: list[str]) -> str:
     try:
-        return subprocess.run(
-            words, cwd=ROOT, capture_output=True, text=True, timeout=20, check=True
-        ).stdout.strip()
+        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""

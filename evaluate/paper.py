@@ -45,7 +45,12 @@ ATP_LINK_BITS = 10e9
 # 4.2, figure of speed-ups of an iteration, messages of 10% of the original size.
 ITERATION_SHARE = 0.10
 ITERATION_SPEEDUP_NCCL = {"ncf": 2.01, "lstm": 1.31, "vgg": 3.45, "bert": 1.17}  # four workers, two A100 each, 100 Gbps
-ITERATION_SPEEDUP_ATP = {"ncf": 3.33, "lstm": 3.37, "vgg": 3.74, "bert": 1.17}  # two workers, one RTX 2080 each, 10 Gbps
+ITERATION_SPEEDUP_ATP = {
+    "ncf": 3.33,
+    "lstm": 3.37,
+    "vgg": 3.74,
+    "bert": 1.17,
+}  # two workers, one RTX 2080 each, 10 Gbps
 NCCL_WORKERS, NCCL_GPUS_EACH, ATP_WORKERS = 4, 2, 2
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from . import experiments, paper
 from .numbers import number, percent, size, times
 
+STYLE = Path(__file__).parent / "report.css"
 KINDS = ("measured", "modelled", "formula")
 
 
@@ -79,7 +80,7 @@ def page(documents: dict[str, list[dict]]) -> str:
         own = documents.get(name, [])
         if not own:
             continue
-        module = importlib.import_module(f".experiments.{name}", __package__)
+        module = _experiment(name)
         useful = [one for one in own if "results" in one]
         section = Section(module.TITLE, [])
         try:
@@ -93,8 +94,9 @@ def page(documents: dict[str, list[dict]]) -> str:
         sections.append(_section(at, name, section, own))
     everything = [one for own in documents.values() for one in own]
     contents = "".join(
-        f'<li value="{at}"><a href="#{name}">{escape(importlib.import_module(f".experiments.{name}", __package__).TITLE)}</a></li>'
-        for at, name in enumerate(experiments.NAMES, start=1) if documents.get(name)
+        f'<li value="{at}"><a href="#{name}">{escape(_experiment(name).TITLE)}</a></li>'
+        for at, name in enumerate(experiments.NAMES, start=1)
+        if documents.get(name)
     )
     body = [
         "<header><h1>PeelReduce: evaluation</h1>",
@@ -111,16 +113,20 @@ def page(documents: dict[str, list[dict]]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>PeelReduce: evaluation</title><style>{_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+        f"<title>PeelReduce: evaluation</title><style>{STYLE.read_text()}</style></head><body>{''.join(body)}</body></html>\n"
     )
 
 
+def _experiment(name: str):
+    return importlib.import_module(f".experiments.{name}", __package__)
+
+
 _INTRODUCTION = """
-The evaluation of *Accelerating Distributed Deep Learning using Lossless Homomorphic Compression* (Li, Xu, Chen, Dwivedula,
-Wu, He, Akella, Kim), done again with this library and on other machines. Every figure is one of three kinds, and a column
-or chart has only one of them: **measured**, with the result of every timed operation verified; **modelled**, from
-measured parts and a stated model of what this machine does not have, such as a faster link; or a **formula**. Figures
-called the paper's were read from its text.
+The evaluation of *Accelerating Distributed Deep Learning using Lossless Homomorphic Compression* (Li, Xu, Chen,
+Dwivedula, Wu, He, Akella, Kim), done again with this library and on other machines. Every figure is one of three
+kinds, and a column or chart has only one of them: **measured**, with the result of every timed operation verified;
+**modelled**, from measured parts and a stated model of what this machine does not have, such as a faster link; or a
+**formula**. Figures called the paper's were read from its text.
 """
 
 
@@ -135,8 +141,9 @@ def _summary(groups: Sequence[tuple[str, str, Sequence[SummaryRow]]]) -> str:
             cells.append(
                 "<tr>"
                 f'<td class="what">{_inline(row.what)}</td><td class="number">{_inline(_written(row.paper))}</td>'
-                f'<td class="number"><b>{_inline(_written(row.ours))}</b></td><td class="number">{times(row.ratio)}</td>'
-                f'<td><span class="kind {row.kind}">{row.kind}</span></td><td class="remark">{_inline(row.note)}</td></tr>'
+                f'<td class="number"><b>{_inline(_written(row.ours))}</b></td>'
+                f'<td class="number">{times(row.ratio)}</td><td class="kind {row.kind}">{row.kind}</td>'
+                f'<td class="remark">{_inline(row.note)}</td></tr>'
             )
     return (
         '<div class="scroll"><table class="summary"><thead><tr><th>what</th><th class="number">the paper</th>'
@@ -158,16 +165,22 @@ def _sparsity(documents: Sequence[dict]) -> str:
             where = [document["experiment"], *(word for word in ("quick", "gpu") if document.get(word))]
             rows.append(
                 [
-                    paper.NAMES[model], f"{number(paper.PARAMETERS[model] / 1e6)} M", None if count is None else f"{number(count / 1e6)} M",
-                    percent(paper.SPARSITY[model]), percent(results["sparsity"][model]), ", ".join(where),
+                    paper.NAMES[model],
+                    f"{number(paper.PARAMETERS[model] / 1e6)} M",
+                    None if count is None else f"{number(count / 1e6)} M",
+                    percent(paper.SPARSITY[model]),
+                    percent(results["sparsity"][model]),
+                    ", ".join(where),
                 ]
             )
     if not rows:
         return ""
     return "<h3>Zeros in gradients</h3>" + table(
-        ["model", "parameters, the paper", "parameters here", "zeros, the paper", "zeros here", "measured in"], rows,
-        "Of all elements of the gradient of one worker; measured. Data are drawn to resemble the paper's data sets, which are "
-        "not part of this repository, and a processor computes small models: sparsity is that of the data and of the size.",
+        ["model", "parameters, the paper", "parameters here", "zeros, the paper", "zeros here", "measured in"],
+        rows,
+        "Of all elements of the gradient of one worker; measured. Data are drawn to resemble the paper's data sets, which "
+        "are not part of this repository, and a processor computes small models: sparsity is that of the data and of the "
+        "size.",
     )
 
 
@@ -205,7 +218,8 @@ def _side_by_side(parts: Sequence[str]) -> list[str]:
 def _provenance(documents: Sequence[dict]) -> str:
     commands = "".join(
         f"<p>{escape(_where(document))}</p><pre>{escape(chr(10).join(document.get('commands', [])))}</pre>"
-        for document in documents if document.get("commands")
+        for document in documents
+        if document.get("commands")
     )
     return f'<details class="commands"><summary>Commands</summary>{commands}</details>' if commands else ""
 
@@ -227,7 +241,9 @@ def _quick_warning(documents: Sequence[dict]) -> str:
     quick = sorted({document["experiment"] for document in documents if document.get("quick")})
     if not quick:
         return ""
-    return prose(f"**Quick runs** (small arrays, few repeats: they show that all works, not how fast it is): {', '.join(quick)}.")
+    return prose(
+        f"**Quick runs** (small arrays, few repeats: they show that all works, not how fast it is): {', '.join(quick)}."
+    )
 
 
 def _machines(documents: Sequence[dict]) -> str:
@@ -245,7 +261,11 @@ def _machines(documents: Sequence[dict]) -> str:
         gpus = "; ".join(facts.get("gpus", [])) or "none"
         software = ", ".join(f"{key} {value}" for key, value in found.items() if value)
         rows.append([hardware, gpus, f"{facts.get('system', '')}; {software}", ", ".join(names)])
-    return "<section><h2>Machines and versions</h2>" + table(["machine", "GPUs", "versions", "experiments"], rows) + "</section>"
+    return (
+        "<section><h2>Machines and versions</h2>"
+        + table(["machine", "GPUs", "versions", "experiments"], rows)
+        + "</section>"
+    )
 
 
 def _written(value) -> str:
@@ -294,55 +314,3 @@ def _emphasis(text: str) -> str:
     if len(pieces) % 2 == 0:
         return text
     return "".join(f"<em>{piece}</em>" if odd % 2 else piece for odd, piece in enumerate(pieces))
-
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #55606f; --line: #dde1e7; --paper: #ffffff; --shade: #f4f6f8; --edge: #b9c1cc;
-  --c0: #0b62c4; --c1: #b3470b; --c2: #0a7d52; --c3: #8a2a9c; --c4: #a3122f; --c5: #6b6200; --c6: #00707f; --c7: #55606f; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e7ebf0; --soft: #a3aebc; --line: #333b46; --paper: #14181d;
-  --shade: #1d232a; --edge: #4a5563; --c0: #66b0ff; --c1: #ff9a5c; --c2: #4fd6a0; --c3: #d991ea; --c4: #ff7f96; --c5: #d8cc4a;
-  --c6: #4fd0e0; --c7: #a3aebc; } }
-* { box-sizing: border-box; }
-body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: var(--ink);
-  background: var(--paper); margin: 2.5rem auto 4rem; max-width: 76rem; padding: 0 1.1rem; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0; letter-spacing: -.01em; }
-h2 { font-size: 1.3rem; line-height: 1.25; margin: 3rem 0 .6rem; padding-top: 1rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1.05rem; margin: 2rem 0 .4rem; }
-p, ol, ul { max-width: 44rem; } p { margin: .7rem 0; } a { color: var(--c0); }
-.sub, .note, .remark { color: var(--soft); } .sub { margin: .3rem 0 1.4rem; } .note, .remark { font-size: .9rem; }
-.missing { background: var(--shade); border-left: 3px solid var(--c1); padding: .6rem .9rem; }
-code, pre { font: .875em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-code { overflow-wrap: anywhere; }
-pre { background: var(--shade); padding: .7rem .9rem; overflow-x: auto; margin: .5rem 0; }
-details { margin: 1rem 0; color: var(--soft); } summary { cursor: pointer; }
-.scroll { overflow-x: auto; max-width: 100%; background:
-  linear-gradient(to right, var(--paper) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
-  linear-gradient(to left, var(--paper) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
-  linear-gradient(to right, var(--edge), transparent) 0 0 / .6rem 100% no-repeat scroll,
-  linear-gradient(to left, var(--edge), transparent) 100% 0 / .6rem 100% no-repeat scroll; }
-table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabular-nums; margin: .6rem 0 .2rem; }
-th, td { padding: .34rem 1.1rem .34rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
-thead th { color: var(--soft); font-weight: 600; border-bottom-color: var(--soft); vertical-align: bottom; }
-.number { text-align: right; white-space: nowrap; } thead .number { white-space: normal; }
-.summary { min-width: 48rem; max-width: 70rem; } .summary .what { min-width: 14rem; } .summary .remark { min-width: 16rem; }
-.group th { padding-top: 1.1rem; font-weight: 600; } .group a { color: inherit; text-decoration: none; }
-.kind { font-size: .85rem; white-space: nowrap; } .kind.measured { color: var(--c2); }
-.kind.modelled { color: var(--c1); font-style: italic; } .kind.formula { color: var(--c3); font-style: italic; }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 35rem), 1fr)); gap: 1.8rem 2rem;
-  margin: 1.4rem 0; } .wide { grid-column: 1 / -1; } figure { margin: 0; min-width: 0; display: flex; flex-direction: column; }
-figure .scroll { margin-top: auto; } figcaption { font-weight: 600; margin-bottom: .25rem; max-width: 44rem; }
-.legend { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; font-size: .9rem; margin: .2rem 0 .4rem; }
-.entry { display: inline-flex; align-items: center; gap: .4rem; } .key { flex: none; overflow: visible; }
-.drawing { display: block; width: 100%; height: auto; min-width: calc(var(--units) * .887px);
-  max-width: calc(var(--units) * 1.45px); }
-svg text { font: 13.6px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: var(--soft); }
-svg text.name, svg text.value { fill: var(--ink); }
-@media (min-width: 40rem) { .drawing { min-width: calc(var(--units) * 1.2px); } svg text { font-size: 10.3px; } }
-svg text.halo { fill: var(--ink); paint-order: stroke; stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; }
-.grid { stroke: var(--line); } .axis { stroke: var(--soft); } .level { stroke: var(--soft); stroke-dasharray: 2 3; }
-.series { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .mark { fill: var(--paper); stroke-width: 1.4; }
-.grid, .axis, .level, .tile { vector-effect: non-scaling-stroke; }
-.reference { stroke: var(--soft); } .tile { fill-opacity: .2; stroke-width: 1; } .bar { stroke: none; }
-@media (max-width: 30rem) { body { margin-top: 1.2rem; } h1 { font-size: 1.4rem; } }
-@media print { details { display: none; } body { max-width: none; } }
-""" + "".join(f".s{at} {{ stroke: var(--c{at}); }} .f{at} {{ fill: var(--c{at}); }} .b{at} {{ stroke: var(--c{at}); }}\n" for at in range(8))

@@ -5,14 +5,14 @@ times are not, since all share the cores of one machine. Simulated: larger array
 and lists at the densities that the overlap gives, on links that the model of the wire has. The simulation is checked
 against what was measured.
 
-Overlap o: of the n elements of a worker, o n are those of all workers, and the rest are nobody else's, so that the union
-has o n + W (1 - o) n. `independent`: every worker draws its own, knowing nothing of the others.
+Overlap o: of the n elements of a worker, o n are those of all workers, and the rest are nobody else's, so that the
+union has o n + W (1 - o) n. `independent`: every worker draws its own, knowing nothing of the others.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
+from functools import partial
 
 from ..charts import Series, bars, lines, tiles
 from ..numbers import duration, number, percent, plain, size, times
@@ -31,6 +31,10 @@ SIMULATED_DENSITIES = (0.001, 0.01, 0.1)
 SIMULATED_GBPS = 100.0
 GROWTHS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the union, from one step to the next
 CHOOSER_LINKS = ("1gbit", "10gbit", "100gbit")
+KEPT = (  # of what the program reports
+    *("strategy", "chosen", "grain", "index", "bytes_sent", "dense_bytes", "seconds", "union_elements", "items"),
+    *("repaired", "rescaled", "lost", "wrong", "repeat", "rounds", "peel_rounds"),
+)
 ELEMENT_BYTES = 4
 HEADER_BYTES = 32  # of a parcel, docs/design.md
 
@@ -103,40 +107,28 @@ def _measure(context, elements: int, workers: int, overlap: float | str) -> tupl
     try:
         paths = _write_masks(folder, elements, workers, DENSITY, overlap)
         pattern = "npy:" + ",".join(str(path) for path in paths)
-        common = ("bench", "allreduce", "--workers", workers, "--pattern", pattern, "--json", "-")
+        common = ("bench", "allreduce", "--workers", workers, "--pattern", pattern, "--warmup", 3)
         rounds = 2 if context.quick else 3
-        lines_of = lambda text: [json.loads(line) for line in text.splitlines()]  # noqa: E731
-        rows = lines_of(
-            context.peel(*common, "--strategy", ",".join((*STRATEGIES, "auto")), "--warmup", 3, "--repeat", rounds)
-        )
-        choices = []
-        for link in CHOOSER_LINKS:
-            told = lines_of(context.peel(*common, "--strategy", "auto", "--warmup", 3, "--repeat", 1, "--link", link))
-            choices.append({"workers": workers, "overlap": overlap, "link": link, "chosen": told[0]["chosen"], "wrong": told[0]["wrong"]})
+        rows = context.measure(*common, "--strategy", ",".join((*STRATEGIES, "auto")), "--repeat", rounds)
+        choices = [
+            {"link": link, **row}
+            for link in CHOOSER_LINKS
+            for row in context.measure(*common, "--strategy", "auto", "--repeat", 1, "--link", link)
+        ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    kept = [
-        {
-            "workers": workers,
-            "overlap": overlap,
-            **{
-                key: row[key]
-                for key in (
-                    "strategy", "chosen", "grain", "index", "bytes_sent", "dense_bytes", "seconds", "union_elements", "items",
-                    "repaired", "rescaled", "lost", "wrong", "repeat", "rounds", "peel_rounds",
-                )
-            },
-        }
-        for row in rows
-    ]
-    broken = [row for row in kept + choices if row["wrong"]]
-    if broken:
-        raise RuntimeError(f"{broken[0]['wrong']} elements of a sum are wrong: {broken[0]}")
-    return kept, choices
+    for row in rows + choices:
+        if row["wrong"] or row["lost"]:
+            raise RuntimeError(f"{row['wrong']} elements are wrong and {row['lost']} items lost: {row}")
+    place = {"workers": workers, "overlap": overlap}
+    return (
+        [{**place, **{name: row[name] for name in KEPT}} for row in rows],
+        [{**place, "link": row["link"], "chosen": row["chosen"]} for row in choices],
+    )
 
 
 def _grow(context, elements: int) -> list[dict]:
-    """Sketches are sized by the last step's union. Three steps of the same supports, then one with more elements."""
+    """Sketches are sized by the last step's union. Three steps of one density, then one of a larger one."""
     try:
         import torch
 
@@ -159,8 +151,14 @@ def _grow(context, elements: int) -> list[dict]:
             raise RuntimeError(f"a sum is off by {error}, and its bound is {report['error_bound']}")
         rows.append(
             {
-                "growth": growth, "workers": workers, "items": report["items"], "repaired": report["repaired"], "lost": report["lost"],
-                "bytes_sent": outcome.bytes_sent, "dense_bytes": report["dense_bytes"], "error_bound": report["error_bound"],
+                "growth": growth,
+                "workers": workers,
+                "items": report["items"],
+                "repaired": report["repaired"],
+                "lost": report["lost"],
+                "bytes_sent": outcome.bytes_sent,
+                "dense_bytes": report["dense_bytes"],
+                "error_bound": report["error_bound"],
             }
         )
     context.note("evaluate.one_process.Team(4, cpu, strategy='sketch'): three sums, then one whose supports have grown")
@@ -178,11 +176,14 @@ def _sparse(torch, elements: int, density: float, draw):
 
 
 def sent_bytes(workers: int, elements: int, index: dict, own: float, union: float) -> dict[str, float]:
-    """By one worker. `index` maps ("packed" or "sketch") to the bytes of a message of the union, and "list" to bytes of a
-    list by element at the densities of one worker and of the union."""
+    """By one worker. `index` maps "packed" and "sketch" to the bytes of a message of the union, and "list" to those of
+    a list, by element, at the densities of one worker and of the union."""
     ring = 2 * (workers - 1) / workers
     share = (workers - 1) / workers
-    parcel = lambda bits, density: HEADER_BYTES + elements * (bits + density * ELEMENT_BYTES)  # noqa: E731
+
+    def parcel(index_bytes: float, density: float) -> float:
+        return HEADER_BYTES + elements * (index_bytes + density * ELEMENT_BYTES)
+
     return {
         "dense": ring * elements * ELEMENT_BYTES,
         "packed": ring * index["packed"],
@@ -219,7 +220,11 @@ def _simulate_all(context, measured_elements: int, counts, overlaps) -> list[dic
         sent = sent_bytes(workers, elements, index, density, union)
         out.append(
             {
-                "elements": elements, "density": density, "overlap": overlap, "workers": workers, "union_density": union,
+                "elements": elements,
+                "density": density,
+                "overlap": overlap,
+                "workers": workers,
+                "union_density": union,
                 "bytes_sent": sent,
                 "wire_s": {name: wire_time(name, workers, sent[name], SIMULATED_GBPS) for name in STRATEGIES},
             }
@@ -228,22 +233,19 @@ def _simulate_all(context, measured_elements: int, counts, overlaps) -> list[dic
 
 
 def _plan_bytes(context, elements: int, union: float, workers: int) -> dict[str, int]:
-    text = context.peel(
-        "plan", "--elements", elements, "--density", f"{union:.9f}", "--workers", workers, "--bandwidth", "100gbit", "--json", "-"
-    )
+    sizes = ("--elements", elements, "--density", f"{union:.9f}", "--workers", workers)
+    choices = context.measure("plan", *sizes, "--bandwidth", "100gbit")[0]["choices"]
     best: dict[str, int] = {}
-    for choice in json.loads(text)["choices"]:
+    for choice in choices:
         best[choice["codec"]] = min(best.get(choice["codec"], choice["message_bytes"]), choice["message_bytes"])
     return best
 
 
 def _list_bytes(context, densities: list[float]) -> dict[float, float]:
     """What says where the items are, by element: the smaller one of a list and a bitmap, measured at 2^20 elements."""
-    text = context.peel(
-        "bench", "codec", "--elements", "2^20", "--density", ",".join(f"{density:.9f}" for density in densities),
-        "--codec", "packed", "--index", "list,bitmap", "--grain", 1, "--repeat", 1, "--json", "-",
-    )
-    rows = [json.loads(line) for line in text.splitlines()]
+    listed = ",".join(f"{density:.9f}" for density in densities)
+    codec = ("--codec", "packed", "--index", "list,bitmap", "--grain", 1, "--repeat", 1)
+    rows = context.measure("bench", "codec", "--elements", "2^20", "--density", listed, *codec)
     if any(row["wrong"] or row["lost"] for row in rows):
         raise RuntimeError("a message whose list was measured did not decode to what was encoded")
     found: dict[float, float] = {}
@@ -258,197 +260,196 @@ def _list_bytes(context, densities: list[float]) -> dict[float, float]:
 
 def section(documents) -> Section:
     results = documents[0]["results"]
-    parts = [prose(_TEXT.format(elements=f"{results['elements']:,}", density=plain(results["density"]), most=max(results["workers"])))]
-    parts += _measured_charts(results)
-    parts += _simulated_charts(results)
-    return Section(TITLE, parts)
+    facts = {
+        "elements": f"{results['elements']:,}",
+        "density": plain(results["density"]),
+        "most": max(results["workers"]),
+    }
+    return Section(TITLE, [prose(_TEXT.format(**facts)), *_measured_parts(results), *_simulated_parts(results)])
 
 
 _TEXT = """
-All workers have {density} of their elements non-zero, at random places, in arrays of {elements} float32. A share of each
-worker's elements (the overlap) is common to all, and the rest is nobody else's; `independent` supports meet by chance. Up to
-{most} workers are threads of one process that exchange real messages. Every sum was compared on every worker; none was wrong
-and nothing was lost. Bytes are those that a worker sends.
+All workers have {density} of their elements non-zero, at random places, in arrays of {elements} float32. A share of
+each worker's elements (the overlap) is common to all, and the rest is nobody else's; `independent` supports meet by
+chance. Up to {most} workers are threads of one process that exchange real messages. Every sum was compared on every
+worker; none was wrong and nothing was lost. Bytes are those that a worker sends.
+"""
+
+_CHOICE = """
+`auto` weighs coding against the wire: the faster the link, the less there is to gain, and the sooner dense sums win.
+Few workers with small unions gather. Sketches are rounded to a shared scale, so `auto` takes them only through a
+switch, where neither split nor gather exists.
 """
 
 
-def _rows(results: dict, overlap, strategy: str) -> list[dict]:
-    return [row for row in results["measured"] if row["overlap"] == overlap and row["strategy"] == strategy]
+def _where(rows: list[dict], **wanted) -> list[dict]:
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def _measured_charts(results: dict) -> list[str]:
-    elements = results["elements"]
+def _map(title: str, results: dict, cell) -> str:
+    """Tiles of workers and overlaps; `cell` gets both as a dictionary."""
+    return tiles(
+        title,
+        [str(count) for count in results["workers"]],
+        [overlap_name(overlap) for overlap in results["overlaps"]],
+        [[cell({"workers": w, "overlap": o}) for w in results["workers"]] for o in results["overlaps"]],
+        x="workers",
+        y="overlap",
+        kinds=STRATEGIES,
+    )
+
+
+def _by_workers(title: str, unit: str, series: dict[str, list[tuple[int, float]]]) -> str:
+    drawn = [Series(name, points) for name, points in series.items()]
+    return lines(title, drawn, x="workers", y=unit, log_x=True, log_y=True)
+
+
+def _measured_parts(results: dict) -> list[str]:
+    measured = results["measured"]
+
+    def growth(overlap):
+        rows = _where(measured, overlap=overlap, strategy="auto")
+        return [(row["workers"], 100 * row["union_elements"] / results["elements"]) for row in rows]
+
+    def sent(overlap, strategy):
+        return [
+            (row["workers"], row["bytes_sent"] / 1e6) for row in _where(measured, overlap=overlap, strategy=strategy)
+        ]
+
+    def chosen(link, place):
+        rows = _where(results["chosen"], link=link, **place)
+        return rows[0]["chosen"] if rows else ""
+
+    unions = {overlap_name(overlap): growth(overlap) for overlap in results["overlaps"]}
     parts = ["<h3>Measured</h3>"]
-    shown = [overlap for overlap in (0.0, 0.5, 1.0, INDEPENDENT) if overlap in results["overlaps"]]
-    parts.append(
-        lines(
-            "Growth of the union: share of elements that some worker has (measured)",
-            [
-                Series(overlap_name(overlap), [(row["workers"], 100 * row["union_elements"] / elements) for row in _rows(results, overlap, "auto")])
-                for overlap in results["overlaps"]
-            ],
-            x="workers", y="% of elements", log_x=True, log_y=True,
-        )
-    )
-    for overlap in shown:
-        parts.append(
-            lines(
-                f"Bytes that a worker sends, overlap {overlap_name(overlap)} (measured)",
-                [
-                    Series(name, [(row["workers"], row["bytes_sent"] / 1e6) for row in _rows(results, overlap, name)])
-                    for name in STRATEGIES
-                ],
-                x="workers", y="MB", log_x=True, log_y=True,
-            )
-        )
-    parts.append(
-        tiles(
-            "Who sends the fewest bytes, and what share of a dense ring's they are (measured)",
-            [str(count) for count in results["workers"]],
-            [overlap_name(overlap) for overlap in results["overlaps"]],
-            [
-                [_least_cell([row for row in results["measured"] if row["workers"] == count and row["overlap"] == overlap]) for count in results["workers"]]
-                for overlap in results["overlaps"]
-            ],
-            x="workers", y="overlap", kinds=STRATEGIES,
-        )
-    )
+    parts.append(_by_workers("Growth of the union: elements that some worker has (measured)", "% of elements", unions))
+    for overlap in (0.0, 0.5, 1.0, INDEPENDENT):
+        if overlap in results["overlaps"]:
+            title = f"Bytes that a worker sends, overlap {overlap_name(overlap)} (measured)"
+            parts.append(_by_workers(title, "MB", {name: sent(overlap, name) for name in STRATEGIES}))
+    title = "Who sends the fewest bytes, and what share of a dense ring's they are (measured)"
+    parts.append(_map(title, results, lambda place: _least_cell(_where(measured, **place))))
     for link in CHOOSER_LINKS:
-        parts.append(
-            tiles(
-                f"What auto chooses for links of {link.replace('gbit', ' Gbps')} (measured: the choice of the library)",
-                [str(count) for count in results["workers"]],
-                [overlap_name(overlap) for overlap in results["overlaps"]],
-                [
-                    [
-                        next((row["chosen"] for row in results["chosen"] if (row["workers"], row["overlap"], row["link"]) == (count, overlap, link)), "")
-                        for count in results["workers"]
-                    ]
-                    for overlap in results["overlaps"]
-                ],
-                x="workers", y="overlap", kinds=STRATEGIES,
-            )
-        )
-    parts.append(
-        prose(
-            "`auto` weighs coding against the wire: a fast link leaves less to gain, and few workers with small unions gather. "
-            "Sketches are rounded to a shared scale, so `auto` takes them only through a switch, where neither split nor gather exists."
-        )
-    )
-    parts.append(_time_table(results))
-    parts.append(_repair_table(results))
-    if results.get("grown"):
-        parts.append(_growth_table(results["grown"]))
-    return parts
+        title = f"What auto chooses for links of {link.replace('gbit', ' Gbps')} (measured: the choice of the library)"
+        parts.append(_map(title, results, partial(chosen, link)))
+    parts += [prose(_CHOICE), _time_table(results), _repair_table(results)]
+    return parts + ([_growth_table(results["grown"])] if results.get("grown") else [])
+
+
+def _least(rows: list[dict]) -> dict | None:
+    return min((row for row in rows if row["strategy"] in STRATEGIES), key=lambda row: row["bytes_sent"], default=None)
 
 
 def _least_cell(rows: list[dict]) -> str:
-    rows = [row for row in rows if row["strategy"] in STRATEGIES]
-    if not rows:
-        return ""
-    least = min(rows, key=lambda row: row["bytes_sent"])
-    return f"{least['strategy']} {percent(least['bytes_sent'] / least['dense_bytes'], 2)}"
+    least = _least(rows)
+    return f"{least['strategy']} {percent(least['bytes_sent'] / least['dense_bytes'], 2)}" if least else ""
 
 
 def _time_table(results: dict) -> str:
     overlap = INDEPENDENT if INDEPENDENT in results["overlaps"] else results["overlaps"][-1]
+    contenders = (*STRATEGIES, "auto")
     rows = []
     for count in results["workers"]:
-        own = {row["strategy"]: row for row in results["measured"] if row["workers"] == count and row["overlap"] == overlap}
-        rows.append([count, *(duration(own[name]["seconds"]) if name in own else None for name in (*STRATEGIES, "auto"))])
+        own = {row["strategy"]: row["seconds"] for row in _where(results["measured"], workers=count, overlap=overlap)}
+        rows.append([count, *(duration(own.get(name)) for name in contenders)])
     return f"<h3>Time in one process, overlap {overlap_name(overlap)}</h3>" + table(
-        ["workers", *STRATEGIES, "auto"], rows,
-        "Measured; threads that share the cores of this machine and copy through its memory, so more workers take longer "
-        "whatever they send. It says what work there is, not what a network would do.",
+        ["workers", *contenders],
+        rows,
+        "Measured; threads that share the cores of this machine and copy through its memory, so more workers take "
+        "longer whatever they send. It says what work there is, not what a network would do.",
     )
 
 
 def _repair_table(results: dict) -> str:
     rows = []
     for count in results["workers"]:
-        own = [row for row in results["measured"] if row["workers"] == count and row["strategy"] == "sketch"]
+        own = _where(results["measured"], workers=count, strategy="sketch")
         items = sum(row["items"] * row["repeat"] for row in own)
         repaired = sum(row["repaired"] for row in own)
-        rows.append([count, items, repaired, percent(repaired / items if items else None), max(row["peel_rounds"] for row in own), sum(row["lost"] for row in own)])
+        rate = percent(repaired / items if items else None)
+        most = max(row["peel_rounds"] for row in own)
+        rows.append([count, items, repaired, rate, most, sum(row["lost"] for row in own)])
     return "<h3>Repair of sketches</h3>" + table(
-        ["workers", "items summed", "repaired", "rate", "rounds of peeling, most", "lost"], rows,
-        "Measured, all overlaps together, after three rounds in which plans learned their sizes. Repaired items did not peel "
-        "and were sent again.",
+        ["workers", "items summed", "repaired", "rate", "rounds of peeling, most", "lost"],
+        rows,
+        "Measured, all overlaps together, after three rounds in which plans learned their sizes. Repaired items did "
+        "not peel and were sent again.",
     )
 
 
 def _growth_table(grown: list[dict]) -> str:
-    rows = [
-        [f"+{plain(row['growth'])}", row["items"], row["repaired"], percent(row["repaired"] / row["items"]), percent(row["bytes_sent"] / row["dense_bytes"]), row["lost"]]
-        for row in grown
-    ]
+    rows = []
+    for row in grown:
+        shares = percent(row["repaired"] / row["items"]), percent(row["bytes_sent"] / row["dense_bytes"])
+        rows.append([f"+{plain(row['growth'])}", row["items"], row["repaired"], *shares, row["lost"]])
     return "<h3>Repair of sketches whose union grew since the last step</h3>" + table(
-        ["growth", "items", "repaired", "rate", "bytes, of dense", "lost"], rows,
+        ["growth", "items", "repaired", "rate", "bytes, of dense", "lost"],
+        rows,
         f"Measured; {grown[0]['workers']} workers with independent supports. What does not peel, because there is more "
         "than the sketch was sized for, is sent again in the same call. Every sum was within its error bound.",
     )
 
 
-def _simulated_charts(results: dict) -> list[str]:
-    parts = ["<h3>Simulated</h3>"]
+_SIMULATION = """
+Arrays of {elements} float32 ({bytes}), of which {most} do not fit here: bytes come from the library's plans and from
+the size of its lists at each density; the wire is modelled as rings on links of {gbps} Gbps with {latency} for a step,
+and coding takes no time. At the size that was measured, the same simulation is off by at most {worst} of the measured
+bytes ({checks}).
+"""
+
+
+def _simulated_parts(results: dict) -> list[str]:
+    large = _where(results["simulated"], elements=SIMULATED_ELEMENTS)
     checks = _deviations(results)
-    worst = max(checks.values(), default=None)
-    parts.append(
-        prose(
-            f"Arrays of {SIMULATED_ELEMENTS:,} float32 ({size(SIMULATED_ELEMENTS * ELEMENT_BYTES)}), of which 64 do not fit here: "
-            "bytes come from the library's plans and from the size of its lists at each density; the wire is modelled as rings on "
-            f"links of {number(SIMULATED_GBPS)} Gbps with {duration(NETWORK_LATENCY)} for a step, and coding takes no time. At the "
-            "size that was measured, the same simulation is off by at most "
-            f"{percent(worst, 2)} of the measured bytes ("
-            + ", ".join(f"{name} {percent(value, 2)}" for name, value in checks.items()) + ")."
-        )
-    )
-    for density in SIMULATED_DENSITIES:
-        own = [row for row in results["simulated"] if row["elements"] == SIMULATED_ELEMENTS and row["density"] == density]
-        parts.append(
-            tiles(
-                f"Fastest on the wire, and times as fast as dense: {plain(density)} non-zero on each worker (simulated)",
-                [str(count) for count in results["workers"]],
-                [overlap_name(overlap) for overlap in results["overlaps"]],
-                [
-                    [_fastest_cell([row for row in own if row["workers"] == count and row["overlap"] == overlap]) for count in results["workers"]]
-                    for overlap in results["overlaps"]
-                ],
-                x="workers", y="overlap", kinds=STRATEGIES,
-            )
-        )
-    parts.append(prose("Empty: so many disjoint elements do not exist."))
     most = max(results["workers"])
-    rows = [row for row in results["simulated"] if row["elements"] == SIMULATED_ELEMENTS and row["density"] == 0.01 and row["workers"] == most]
+    text = _SIMULATION.format(
+        elements=f"{SIMULATED_ELEMENTS:,}",
+        bytes=size(SIMULATED_ELEMENTS * ELEMENT_BYTES),
+        most=most,
+        gbps=number(SIMULATED_GBPS),
+        latency=duration(NETWORK_LATENCY),
+        worst=percent(max(checks.values(), default=None), 2),
+        checks=", ".join(f"{name} {percent(value, 2)}" for name, value in checks.items()),
+    )
+    parts = ["<h3>Simulated</h3>", prose(text)]
+    for density in SIMULATED_DENSITIES:
+        own = _where(large, density=density)
+        title = f"Fastest on the wire, and times as fast as dense; {plain(density)} non-zero on each worker (simulated)"
+        parts.append(_map(title, results, partial(_fastest_cell, own)))
+    rows = _where(large, density=DENSITY, workers=most)
     parts.append(
         bars(
-            f"Bytes that one of {most} workers sends, 1% non-zero on each (simulated)",
+            f"Bytes that one of {most} workers sends, {plain(DENSITY)} non-zero on each (simulated)",
             [overlap_name(row["overlap"]) for row in rows],
             [(name, [row["bytes_sent"][name] / 1e6 for row in rows]) for name in STRATEGIES],
-            y="MB", log_y=True,
+            y="MB",
+            log_y=True,
         )
     )
-    return parts
+    return [*parts, prose("Tiles are empty where so many disjoint elements do not exist.")]
 
 
-def _fastest_cell(rows: list[dict]) -> str:
-    if not rows:
+def _fastest(row: dict) -> str:
+    return min(STRATEGIES, key=lambda name: row["wire_s"][name])
+
+
+def _fastest_cell(rows: list[dict], place: dict) -> str:
+    found = _where(rows, **place)
+    if not found:
         return ""
-    best = min(STRATEGIES, key=lambda name: rows[0]["wire_s"][name])
-    return f"{best} {times(rows[0]['wire_s']['dense'] / rows[0]['wire_s'][best])}"
+    wire, best = found[0]["wire_s"], _fastest(found[0])
+    return f"{best} {times(wire['dense'] / wire[best])}"
 
 
 def _deviations(results: dict) -> dict[str, float]:
     """By strategy, how far the simulation is from what was measured, at most, as a share of the latter."""
     worst: dict[str, float] = {}
-    for row in results["simulated"]:
-        if row["elements"] != results["elements"]:
-            continue
-        for name in STRATEGIES:
-            real = [one for one in _rows(results, row["overlap"], name) if one["workers"] == row["workers"]]
-            if real and real[0]["bytes_sent"]:
-                off = abs(row["bytes_sent"][name] / real[0]["bytes_sent"] - 1)
-                worst[name] = max(worst.get(name, 0.0), off)
+    for row in _where(results["simulated"], elements=results["elements"]):
+        place = {"workers": row["workers"], "overlap": row["overlap"]}
+        for real in _where(results["measured"], **place):
+            if real["strategy"] in STRATEGIES and real["bytes_sent"]:
+                off = abs(row["bytes_sent"][real["strategy"]] / real["bytes_sent"] - 1)
+                worst[real["strategy"]] = max(worst.get(real["strategy"], 0.0), off)
     return worst
 
 
@@ -457,25 +458,21 @@ def summary(documents) -> list[SummaryRow]:
     most = max(results["workers"])
     rows = []
     for overlap in (0.0, 1.0):
-        own = [row for row in results["measured"] if row["workers"] == most and row["overlap"] == overlap and row["strategy"] in STRATEGIES]
-        if own:
-            least = min(own, key=lambda row: row["bytes_sent"])
-            rows.append(
-                SummaryRow(
-                    f"Bytes sent by one of {most} workers, share of a dense ring's; 1% non-zero on each, overlap {overlap_name(overlap)}",
-                    None, percent(least["bytes_sent"] / least["dense_bytes"]), None,
-                    f"by {least['strategy']}" + ("; the union outgrows what every worker has" if overlap == 0.0 else ""),
-                    "measured",
-                )
+        least = _least(_where(results["measured"], workers=most, overlap=overlap))
+        if least:
+            what = (
+                f"Bytes sent by one of {most} workers, of a dense ring's: {plain(DENSITY)} non-zero on each, overlap "
             )
-    poor = [row for row in results["simulated"] if row["elements"] == SIMULATED_ELEMENTS and row["density"] == 0.1 and row["workers"] == most and row["overlap"] == INDEPENDENT]
-    if poor:
-        wire = poor[0]["wire_s"]
-        best = min(STRATEGIES, key=lambda name: wire[name])
-        rows.append(
-            SummaryRow(
-                f"Time on the wire of {most} workers with 10% non-zero each, independent: dense / best", None, times(wire["dense"] / wire[best]), None,
-                f"{best}; where it does not pay: nearly every element is somebody's, and nothing is left to gain", "modelled",
-            )
-        )
+            share = percent(least["bytes_sent"] / least["dense_bytes"])
+            note = f"by {least['strategy']}" + ("; the union grows with every worker" if overlap == 0.0 else "")
+            rows.append(SummaryRow(what + overlap_name(overlap), None, share, None, note, "measured"))
+    place = {"elements": SIMULATED_ELEMENTS, "density": 0.1, "workers": most, "overlap": INDEPENDENT}
+    for row in _where(results["simulated"], **place):
+        wire, best = row["wire_s"], _fastest(row)
+        gain = wire["dense"] / wire["packed"]
+        note = f"{percent(row['union_density'])} of the elements are somebody's"
+        note += "; packed does not pay" if gain < 1.05 else ""
+        note += f"; {best}, where workers send only what they have, {times(wire['dense'] / wire[best])}"
+        what = f"Time on the wire, dense / packed: {most} workers, 10% non-zero on each, independent"
+        rows.append(SummaryRow(what, None, times(gain), None, note, "modelled"))
     return rows

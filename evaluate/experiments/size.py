@@ -6,7 +6,6 @@ values of 4 bits. Real supports have structure, which grains turn into messages 
 
 from __future__ import annotations
 
-import json
 import lzma
 import shutil
 
@@ -26,6 +25,10 @@ TYPES = {"float32": 32, "float16": 16, "int8": 8}
 FORMULA_BITS = (4, 8, 16, 32)
 GRAINS = tuple(2**power for power in range(11))
 KINDS = (("packed", "bitmap"), ("packed", "bloom"), ("packed", "list"), ("sketch", "bitmap"), ("sketch", "bloom"))
+KEPT = (  # of what the program reports
+    *("elements", "type", "nonzeros", "density", "codec", "cells", "index", "grain", "phase", "items", "message_bytes"),
+    *("index_bytes", "payload_bytes", "dense_bytes", "lower_bound_bytes", "lost", "wrong"),
+)
 SHOWN = 10  # times S_min; a bitmap of a nearly empty array goes on to thousands
 FEW = 1000  # non-zeros; below, what a message has besides them shows
 
@@ -36,12 +39,9 @@ FEW = 1000  # non-zeros; below, what a message has besides them shows
 def run(context) -> dict:
     elements = 2**22 if context.quick else 2**24
     densities = QUICK_DENSITIES if context.quick else DENSITIES
-    text = context.peel(
-        "bench", "codec", "--elements", elements, "--density", ",".join(f"{density:g}" for density in densities),
-        "--type", ",".join(TYPES), "--codec", "packed,sketch", "--index", "bitmap,bloom,list", "--grain", 1,
-        "--repeat", 1, "--json", "-",
-    )
-    uniform = [_kept(json.loads(line)) for line in text.splitlines()]
+    swept = ("--density", ",".join(f"{density:g}" for density in densities), "--type", ",".join(TYPES))
+    codec = ("--codec", "packed,sketch", "--index", "bitmap,bloom,list", "--grain", 1, "--repeat", 1)
+    uniform = [_kept(row) for row in context.measure("bench", "codec", "--elements", elements, *swept, *codec)]
     context.say(f"{len(uniform)} messages of {elements:,} elements without structure")
     supports = _real_supports(context)
     results = {"elements": elements, "densities": list(densities), "uniform": uniform, "supports": supports}
@@ -54,11 +54,7 @@ def run(context) -> dict:
 def _kept(row: dict) -> dict:
     if row["wrong"]:
         raise RuntimeError(f"{row['wrong']} elements of a decoded message are wrong: {row}")
-    names = (
-        "elements", "type", "nonzeros", "density", "codec", "cells", "index", "grain", "phase", "items", "message_bytes",
-        "index_bytes", "payload_bytes", "dense_bytes", "lower_bound_bytes", "lost", "wrong",
-    )
-    return {name: row[name] for name in names}
+    return {name: row[name] for name in KEPT}
 
 
 def _real_supports(context) -> list[dict]:
@@ -74,8 +70,8 @@ def _real_supports(context) -> list[dict]:
 
 
 def _unions(context, folder):
-    """For each model its name, where its support comes from, the share of zeros of one worker, and a file that has the union
-    of four workers as a mask."""
+    """For each model its name, where its support comes from, the share of zeros of one worker, and a file that has the
+    union of four workers as a mask."""
     folder.mkdir(parents=True, exist_ok=True)
     if context.data is not None:
         for model in paper.MODELS:
@@ -88,7 +84,9 @@ def _unions(context, folder):
 
         from .. import gradients
     except ImportError as reason:
-        raise Unavailable(f"Gradients of the example models take torch and the package peelreduce: {reason}.") from reason
+        raise Unavailable(
+            f"Gradients of the example models take torch and the package peelreduce: {reason}."
+        ) from reason
     import numpy as np
 
     for model in paper.MODELS:
@@ -101,8 +99,8 @@ def _unions(context, folder):
 
 
 def _unpack(path, to):
-    """The share of zeros, and the union of all masks in a file: bits, little-endian, one worker after another, each in whole
-    bytes (vgg: worker 0, then the union). Up to seven bits after the last element are taken for zeros."""
+    """The share of zeros, and the union of all masks in a file: bits, little-endian, one worker after another, each in
+    whole bytes (vgg: worker 0, then the union). Up to seven bits after the last element are taken for zeros."""
     import numpy as np
 
     bits = np.frombuffer(lzma.decompress(path.read_bytes()), np.uint8)
@@ -119,7 +117,6 @@ def _unpack(path, to):
 
 
 def _sizes_of(context, union) -> list[dict]:
-    common = ("bench", "codec", "--pattern", f"npy:{union}", "--repeat", 1, "--json", "-")
     runs = (
         ("--grain", 1, "--codec", "packed,sketch", "--index", "bitmap,bloom"),
         ("--grain", ",".join(map(str, GRAINS[1:])), "--codec", "packed", "--index", "auto"),
@@ -127,8 +124,8 @@ def _sizes_of(context, union) -> list[dict]:
     )
     rows = []
     for options in runs:
-        for line in context.peel(*common, *options).splitlines():
-            rows.append({**_kept(json.loads(line)), "asked_grain": "auto" if options[1] == "auto" else json.loads(line)["grain"]})
+        for row in context.measure("bench", "codec", "--pattern", f"npy:{union}", *options, "--repeat", 1):
+            rows.append({**_kept(row), "asked_grain": "auto" if options[1] == "auto" else row["grain"]})
     return rows
 
 
@@ -147,22 +144,26 @@ def section(documents) -> Section:
 
 
 _TEXT = """
-S_min is what an index of n non-zeros among N elements and their values of C bits take at least, if any n elements may be
-the non-zero ones: N H(n/N) + n log(2^C - 1) bits. The paper's Bloom filter and Count Sketch stay below 1.6 S_min. Messages
-here have {elements} elements, were encoded, decoded and compared: none was wrong. A `list` says where items are close to
-the entropy, but cannot be ORed: split, gather and files use it, a switch cannot.
+S_min is what an index of n non-zeros among N elements and their values of C bits take at least, if any n elements may
+be the non-zero ones: N H(n/N) + n log(2^C - 1) bits. The paper's Bloom filter and Count Sketch stay below 1.6 S_min.
+Messages here have {elements} elements, were encoded, decoded and compared: none was wrong. A `list` says where items
+are close to the entropy, but cannot be ORed: split, gather and files use it, a switch cannot.
 """
 
 _CELLS = """
-Cells of a sketch have 32 bits in this library whatever the type, so that sums have room in them: **for 16- and 8-bit values
-the payload of a sketch is 2 and 4 times what cells of that width would take**, and it does not pay, while `packed` sends
-values in their own type. Sketches with a bitmap have {least} to {most} cells for an item, where the paper has 1.23. Values of 4 bits do
-not exist in the library; they are formulas.
+Cells of a sketch have 32 bits in this library whatever the type, so that sums have room in them: **for 16- and 8-bit
+values the payload of a sketch is 2 and 4 times what cells of that width would take**, and it does not pay, while
+`packed` sends values in their own type. Sketches with a bitmap have {least} to {most} cells for an item, where the
+paper has 1.23. Values of 4 bits do not exist in the library; they are formulas.
 """
 
 
 def _cells(results: dict) -> str:
-    rows = [row for row in _select(results["uniform"], type="float32", codec="sketch", index="bitmap") if row["nonzeros"] >= FEW]
+    rows = [
+        row
+        for row in _select(results["uniform"], type="float32", codec="sketch", index="bitmap")
+        if row["nonzeros"] >= FEW
+    ]
     gammas = [row["payload_bytes"] / 4 / row["items"] for row in rows]
     return _CELLS.format(least=number(min(gammas)), most=number(max(gammas)))
 
@@ -177,15 +178,33 @@ def _ratio(row: dict) -> float:
 
 def _type_chart(results: dict, type_name: str, bits: int) -> str:
     series = [
-        Series(f"{codec}, {index}", [(row["density"], _ratio(row)) for row in _select(results["uniform"], type=type_name, codec=codec, index=index)])
+        Series(
+            f"{codec}, {index}",
+            [
+                (row["density"], _ratio(row))
+                for row in _select(results["uniform"], type=type_name, codec=codec, index=index)
+            ],
+        )
         for codec, index in KINDS
     ]
     elements = results["elements"]
-    formula = [(density, paper.bloom_bits(elements, density * elements, bits) / paper.least_bits(elements, density * elements, bits)) for density in results["densities"]]
+    formula = [
+        (
+            density,
+            paper.bloom_bits(elements, density * elements, bits) / paper.least_bits(elements, density * elements, bits),
+        )
+        for density in results["densities"]
+    ]
     series.append(Series("the paper's Bloom filter and sketch (formula)", formula, reference=True))
     return lines(
-        f"Message / S_min, values of {bits} bits ({type_name})", series, x="density (share of non-zeros)", y="times S_min",
-        log_x=True, log_y=True, levels=[(paper.SIZE_BOUND, "1.6, the paper's bound")], top=SHOWN,
+        f"Message / S_min, values of {bits} bits ({type_name})",
+        series,
+        x="density (share of non-zeros)",
+        y="times S_min",
+        log_x=True,
+        log_y=True,
+        levels=[(paper.SIZE_BOUND, "1.6, the paper's bound")],
+        top=SHOWN,
     )
 
 
@@ -193,13 +212,25 @@ def _formula_chart(results: dict) -> str:
     elements = results["elements"]
 
     def ratio(function, bits):
-        return [(d, function(elements, d * elements, bits) / paper.least_bits(elements, d * elements, bits)) for d in DENSITIES]
+        return [
+            (d, function(elements, d * elements, bits) / paper.least_bits(elements, d * elements, bits))
+            for d in DENSITIES
+        ]
 
     series = [Series(f"{bits} bits, Bloom filter", ratio(paper.bloom_bits, bits)) for bits in FORMULA_BITS]
-    series += [Series("4 bits, bitmap", ratio(paper.bitmap_bits, 4)), Series("32 bits, bitmap", ratio(paper.bitmap_bits, 32))]
+    series += [
+        Series("4 bits, bitmap", ratio(paper.bitmap_bits, 4)),
+        Series("32 bits, bitmap", ratio(paper.bitmap_bits, 32)),
+    ]
     return lines(
-        "Message / S_min by the paper's formulas, gamma 1.23 (formula)", series, x="density (share of non-zeros)",
-        y="times S_min", log_x=True, log_y=True, levels=[(paper.SIZE_BOUND, "1.6, the paper's bound")], top=SHOWN,
+        "Message / S_min by the paper's formulas, gamma 1.23 (formula)",
+        series,
+        x="density (share of non-zeros)",
+        y="times S_min",
+        log_x=True,
+        log_y=True,
+        levels=[(paper.SIZE_BOUND, "1.6, the paper's bound")],
+        top=SHOWN,
     )
 
 
@@ -211,13 +242,16 @@ def _type_table(results: dict) -> str:
         first = own[0]
         rows.append(
             [
-                f"{100 * density:.2g}%", size(first["lower_bound_bytes"]), percent(first["lower_bound_bytes"] / first["dense_bytes"]),
+                f"{100 * density:.2g}%",
+                size(first["lower_bound_bytes"]),
+                percent(first["lower_bound_bytes"] / first["dense_bytes"]),
                 *(times(_ratio(cell[0])) if cell else None for cell in cells),
                 sum(row["lost"] for row in own),
             ]
         )
     return "<h3>float32, times S_min (measured)</h3>" + table(
-        ["density", "S_min", "S_min, of dense", *(f"{codec}, {index}" for codec, index in KINDS), "lost items"], rows,
+        ["density", "S_min", "S_min, of dense", *(f"{codec}, {index}" for codec, index in KINDS), "lost items"],
+        rows,
         "Lost items of a sketch did not peel; an all-reduce sends them again, and no element is wrong. At the smallest "
         "densities a message has a few hundred items, and what every message and block has besides them shows.",
     )
@@ -231,8 +265,11 @@ def _formula_table(results: dict) -> str:
         least = paper.least_bits(elements, nonzeros, 4)
         rows.append(
             [
-                f"{100 * density:.2g}%", percent(least / (4 * elements)), times(paper.bitmap_bits(elements, nonzeros, 4) / least),
-                times(paper.bloom_bits(elements, nonzeros, 4) / least), times((elements + 4 * nonzeros) / least),
+                f"{100 * density:.2g}%",
+                percent(least / (4 * elements)),
+                times(paper.bitmap_bits(elements, nonzeros, 4) / least),
+                times(paper.bloom_bits(elements, nonzeros, 4) / least),
+                times((elements + 4 * nonzeros) / least),
             ]
         )
     return "<h3>4-bit values, times S_min (formula)</h3>" + table(
@@ -247,19 +284,27 @@ def _support_parts(supports: list[dict]) -> list[str]:
             Series(paper.NAMES[one["model"]], [(grain, _ratio(row)) for grain, row in sorted(_by_grain(one).items())])
             for one in supports
         ],
-        x="grain (elements that stand or fall together)", y="times S_min", log_x=True, log_y=True, levels=[(1, "S_min")],
+        x="grain (elements that stand or fall together)",
+        y="times S_min",
+        log_x=True,
+        log_y=True,
+        levels=[(1, "S_min")],
     )
     rows = []
     for one in supports:
         first = one["rows"][0]
         grained = {codec: _select(one["rows"], asked_grain="auto", codec=codec)[0] for codec in ("packed", "sketch")}
         single = {
-            kind: _select(one["rows"], asked_grain=1, codec=kind[0], index=kind[1])[0] for kind in KINDS if kind[1] != "list"
+            kind: _select(one["rows"], asked_grain=1, codec=kind[0], index=kind[1])[0]
+            for kind in KINDS
+            if kind[1] != "list"
         }
         dense = first["dense_bytes"]
         rows.append(
             [
-                paper.NAMES[one["model"]], f"{first['elements']:,}", percent(first["density"]),
+                paper.NAMES[one["model"]],
+                f"{first['elements']:,}",
+                percent(first["density"]),
                 percent(first["lower_bound_bytes"] / dense),
                 *(percent(row["message_bytes"] / dense) for row in single.values()),
                 *(f"{percent(row['message_bytes'] / dense)}" for row in grained.values()),
@@ -269,24 +314,39 @@ def _support_parts(supports: list[dict]) -> list[str]:
         )
     listing = table(
         [
-            "model", "elements", "non-zero", "S_min", "packed, bitmap", "packed, bloom", "sketch, bitmap", "sketch, bloom",
-            "packed, grain found", "sketch, grain found", "grains", "packed / S_min",
+            "model",
+            "elements",
+            "non-zero",
+            "S_min",
+            "packed, bitmap",
+            "packed, bloom",
+            "sketch, bitmap",
+            "sketch, bloom",
+            "packed, grain found",
+            "sketch, grain found",
+            "grains",
+            "packed / S_min",
         ],
         rows,
-        f"Measured; the union of four workers, {supports[0]['source']}; share of the dense bytes (float32). Columns without a "
-        "grain have grain 1. The bound holds for supports without structure; rows of embeddings are structure.",
+        f"Measured; the union of four workers, {supports[0]['source']}; share of the dense bytes (float32). Columns "
+        "without a grain have grain 1. The bound holds for supports without structure; rows of embeddings are structure.",
     )
     compare = bars(
         "Message, share of the dense bytes (measured)",
         [paper.NAMES[one["model"]] for one in supports],
         [
-            ("S_min (formula)", [100 * one["rows"][0]["lower_bound_bytes"] / one["rows"][0]["dense_bytes"] for one in supports]),
+            (
+                "S_min (formula)",
+                [100 * one["rows"][0]["lower_bound_bytes"] / one["rows"][0]["dense_bytes"] for one in supports],
+            ),
             ("packed, grain 1", [100 * _best(one, "packed") for one in supports]),
             ("packed, grain found", [100 * _best(one, "packed", "auto") for one in supports]),
             ("sketch, grain 1", [100 * _best(one, "sketch") for one in supports]),
             ("sketch, grain found", [100 * _best(one, "sketch", "auto") for one in supports]),
         ],
-        y="% of dense", levels=[(100, "dense")], references=["S_min (formula)"],
+        y="% of dense",
+        levels=[(100, "dense")],
+        references=["S_min (formula)"],
     )
     return [chart, compare, listing]
 
@@ -311,7 +371,8 @@ def worst_ratio(rows: list[dict], codec: str, type_name: str) -> tuple[float, fl
     found = []
     for density in {row["density"] for row in rows}:
         own = [
-            row for row in _select(rows, codec=codec, type=type_name, density=density)
+            row
+            for row in _select(rows, codec=codec, type=type_name, density=density)
             if row["index"] != "list" and row["nonzeros"] >= FEW
         ]
         if own:
@@ -325,7 +386,12 @@ def _bound_row(results: dict, codec: str, type_name: str, values: str) -> Summar
     if ratio > paper.SIZE_BOUND:
         note += "; does not hold the bound" + (", since cells have 32 bits" if codec == "sketch" else "")
     return SummaryRow(
-        f"Message / S_min, at most: {codec}, {values}", f"< {paper.SIZE_BOUND}", times(ratio), ratio / paper.SIZE_BOUND, note, "measured"
+        f"Message / S_min, at most: {codec}, {values}",
+        f"< {paper.SIZE_BOUND}",
+        times(ratio),
+        ratio / paper.SIZE_BOUND,
+        note,
+        "measured",
     )
 
 
@@ -338,7 +404,10 @@ def summary(documents) -> list[SummaryRow]:
         row = _select(one["rows"], asked_grain="auto", codec="packed")[0]
         rows.append(
             SummaryRow(
-                f"Message / S_min on the support of {paper.NAMES[one['model']]}, packed", "≥ 1", times(_ratio(row)), None,
+                f"Message / S_min on the support of {paper.NAMES[one['model']]}, packed",
+                "≥ 1",
+                times(_ratio(row)),
+                None,
                 f"grain {row['grain']}; {percent(row['message_bytes'] / row['dense_bytes'])} of dense; {one['source']}"
                 + ("; below a bound that assumes no structure" if _ratio(row) < 1 else "")
                 + ("; hardly anything to gain" if row["message_bytes"] > 0.8 * row["dense_bytes"] else ""),

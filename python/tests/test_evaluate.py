@@ -1,4 +1,4 @@
-"""The frame of the evaluation: charts and report are well-formed whatever they are given, and formulas are the paper's."""
+"""The frame of the evaluation: charts and report are well-formed whatever they get, and formulas are the paper's."""
 
 import json
 import math
@@ -27,9 +27,17 @@ def tree(html: str) -> ElementTree.Element:
 
 def frame(experiment: str, results: dict | None = None, **more) -> dict:
     document = {
-        "experiment": experiment, "schema": 1, "quick": True, "gpu": False, "date": "2026-01-02 03:04 UTC", "seconds": 1.5,
-        "machine": {"processor": NASTY, "cores": 2, "memory_bytes": 1}, "versions": {"python": "3"}, "commands": [NASTY], **more,
-    }  # fmt: skip
+        "experiment": experiment,
+        "schema": 1,
+        "quick": True,
+        "gpu": False,
+        "date": "2026-01-02 03:04 UTC",
+        "seconds": 1.5,
+        "machine": {"processor": NASTY, "cores": 2, "memory_bytes": 1},
+        "versions": {"python": "3"},
+        "commands": [NASTY],
+        **more,
+    }
     return document if results is None else {**document, "results": results}
 
 
@@ -70,12 +78,14 @@ def test_bars_and_tiles_are_well_formed() -> None:
     tree(charts.bars("t", groups, [(NASTY, [1, None, 3.5]), ("b", [0, 2])], y="y", levels=[(1, "one")]))
     tree(charts.bars("t", groups, [("a", [1, 100, None])], log_y=True))
     tree(charts.bars("t", [], []))
-    root = tree(charts.tiles("t", ["1", "2"], ["x", NASTY], [["split 3%", ""], ["dense", "other"]], kinds=["dense", "split"]))
+    root = tree(
+        charts.tiles("t", ["1", "2"], ["x", NASTY], [["split 3%", ""], ["dense", "other"]], kinds=["dense", "split"])
+    )
     assert len(root.findall(".//rect[@class='tile f1 b1']")) == 2  # the cell and its key
 
 
 def test_text_is_never_below_twelve_pixels() -> None:
-    style = report._STYLE
+    style = report.STYLE.read_text()
     shown = [float(share) for share in re.findall(r"min-width: calc\(var\(--units\) \* ([\d.]+)px\)", style)]
     text = [float(units) for units in re.findall(r"svg text { font(?:-size)?: ([\d.]+)px", style)]
     assert shown[0] == charts.LEAST and text[0] == charts.TEXT
@@ -85,7 +95,15 @@ def test_text_is_never_below_twelve_pixels() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234.5, "1,234"), (0.01234, "0.0123"), (None, "–"), (1e-7, "10⁻⁷"), (2.5e12, "2.5·10¹²"), (-3.14159, "-3.14")],
+    [
+        (0, "0"),
+        (1234.5, "1,234"),
+        (0.01234, "0.0123"),
+        (None, "–"),
+        (1e-7, "10⁻⁷"),
+        (2.5e12, "2.5·10¹²"),
+        (-3.14159, "-3.14"),
+    ],
 )
 def test_numbers(value, text: str) -> None:
     assert numbers.number(value) == text
@@ -106,11 +124,15 @@ def test_tables_align_numbers() -> None:
 
 def test_least_size_is_the_papers() -> None:
     assert paper.least_bits(100, 100, 8) == pytest.approx(100 * math.log2(255))
-    assert paper.least_bits(2, 1, 1) == pytest.approx(2)  # H(1/2) = 1, and a value of one bit that is not zero says nothing
+    assert paper.least_bits(2, 1, 1) == pytest.approx(
+        2
+    )  # H(1/2) = 1, and a value of one bit that is not zero says nothing
     for bits in (4, 8, 16, 32):
         for density in size.DENSITIES:
             count = 2**24
-            assert paper.bloom_bits(count, density * count, bits) < paper.SIZE_BOUND * paper.least_bits(count, density * count, bits)
+            assert paper.bloom_bits(count, density * count, bits) < paper.SIZE_BOUND * paper.least_bits(
+                count, density * count, bits
+            )
 
 
 def test_unions() -> None:
@@ -131,51 +153,110 @@ def test_bytes_of_strategies() -> None:
 
 def uniform_row(**more) -> dict:
     return {
-        "elements": 10_000, "type": "float32", "nonzeros": 2000, "density": 0.2, "codec": "packed", "cells": "native", "index": "bitmap",
-        "grain": 1, "phase": 0, "items": 2000, "message_bytes": 9000, "index_bytes": 1250, "payload_bytes": 7750,
-        "dense_bytes": 40_000, "lower_bound_bytes": 8000, "lost": 0, "wrong": 0, **more,
-    }  # fmt: skip
+        "elements": 10_000,
+        "type": "float32",
+        "nonzeros": 2000,
+        "density": 0.2,
+        "codec": "packed",
+        "cells": "native",
+        "index": "bitmap",
+        "grain": 1,
+        "phase": 0,
+        "items": 2000,
+        "message_bytes": 9000,
+        "index_bytes": 1250,
+        "payload_bytes": 7750,
+        "dense_bytes": 40_000,
+        "lower_bound_bytes": 8000,
+        "lost": 0,
+        "wrong": 0,
+        **more,
+    }
 
 
 def size_results() -> dict:
     rows = [
         uniform_row(type=type_name, codec=codec, index=index)
-        for type_name in size.TYPES for codec in ("packed", "sketch") for index in ("bitmap", "bloom", "list")
-    ]  # fmt: skip
-    support = [{**uniform_row(codec=codec, index=index), "asked_grain": 1} for codec in ("packed", "sketch") for index in ("bitmap", "bloom")]
+        for type_name in size.TYPES
+        for codec in ("packed", "sketch")
+        for index in ("bitmap", "bloom", "list")
+    ]
+    support = [
+        {**uniform_row(codec=codec, index=index), "asked_grain": 1}
+        for codec in ("packed", "sketch")
+        for index in ("bitmap", "bloom")
+    ]
     support += [{**uniform_row(grain=64, message_bytes=7000), "asked_grain": 64}]
-    support += [{**uniform_row(codec=codec, grain=64, message_bytes=7000), "asked_grain": "auto"} for codec in ("packed", "sketch")]
+    support += [
+        {**uniform_row(codec=codec, grain=64, message_bytes=7000), "asked_grain": "auto"}
+        for codec in ("packed", "sketch")
+    ]
     return {
-        "elements": 10_000, "densities": [0.2], "uniform": rows,
+        "elements": 10_000,
+        "densities": [0.2],
+        "uniform": rows,
         "supports": [{"model": "ncf", "source": "a test", "rows": support}],
-    }  # fmt: skip
+    }
 
 
 def scaling_results() -> dict:
     overlaps, workers = [0.0, 1.0, scaling.INDEPENDENT], [2, 64]
     measured = [
         {
-            "workers": count, "overlap": overlap, "strategy": name, "chosen": "split", "grain": 1, "index": "bitmap", "bytes_sent": 10,
-            "dense_bytes": 100, "seconds": 0.1, "union_elements": 5, "items": 5, "repaired": 0, "rescaled": 0, "lost": 0, "wrong": 0,
-            "repeat": 1, "rounds": 2, "peel_rounds": 3,
+            "workers": count,
+            "overlap": overlap,
+            "strategy": name,
+            "chosen": "split",
+            "grain": 1,
+            "index": "bitmap",
+            "bytes_sent": 10,
+            "dense_bytes": 100,
+            "seconds": 0.1,
+            "union_elements": 5,
+            "items": 5,
+            "repaired": 0,
+            "rescaled": 0,
+            "lost": 0,
+            "wrong": 0,
+            "repeat": 1,
+            "rounds": 2,
+            "peel_rounds": 3,
         }
-        for overlap in overlaps for count in workers for name in (*scaling.STRATEGIES, "auto")
-    ]  # fmt: skip
+        for overlap in overlaps
+        for count in workers
+        for name in (*scaling.STRATEGIES, "auto")
+    ]
     simulated = [
         {
-            "elements": elements, "density": density, "overlap": overlap, "workers": count, "union_density": 0.1,
-            "bytes_sent": dict.fromkeys(scaling.STRATEGIES, 11.0), "wire_s": dict.fromkeys(scaling.STRATEGIES, 1.0),
+            "elements": elements,
+            "density": density,
+            "overlap": overlap,
+            "workers": count,
+            "union_density": 0.1,
+            "bytes_sent": dict.fromkeys(scaling.STRATEGIES, 11.0),
+            "wire_s": dict.fromkeys(scaling.STRATEGIES, 1.0),
         }
-        for elements in (1000, scaling.SIMULATED_ELEMENTS) for density in scaling.SIMULATED_DENSITIES for overlap in overlaps for count in workers
-    ]  # fmt: skip
+        for elements in (1000, scaling.SIMULATED_ELEMENTS)
+        for density in scaling.SIMULATED_DENSITIES
+        for overlap in overlaps
+        for count in workers
+    ]
     chosen = [
         {"workers": count, "overlap": overlap, "link": link, "chosen": "split", "wrong": 0}
-        for overlap in overlaps for count in workers for link in scaling.CHOOSER_LINKS
-    ]  # fmt: skip
+        for overlap in overlaps
+        for count in workers
+        for link in scaling.CHOOSER_LINKS
+    ]
     return {
-        "elements": 1000, "density": 0.01, "workers": workers, "overlaps": overlaps, "measured": measured, "chosen": chosen, "grown": [],
+        "elements": 1000,
+        "density": 0.01,
+        "workers": workers,
+        "overlaps": overlaps,
+        "measured": measured,
+        "chosen": chosen,
+        "grown": [],
         "simulated": simulated,
-    }  # fmt: skip
+    }
 
 
 def test_report_of_tiny_documents(tmp_path: pathlib.Path) -> None:
@@ -201,7 +282,11 @@ def test_sparsity_stands_beside_the_papers() -> None:
 def test_a_report_takes_no_other_package(tmp_path: pathlib.Path) -> None:
     (tmp_path / "size.json").write_text(json.dumps(frame("size", size_results())))
     blocked = "import sys; sys.modules.update(numpy=None, torch=None, peelreduce=None); import runpy; "
-    code = blocked + f"sys.argv = ['evaluate', '--report-only', '--out', {str(tmp_path)!r}]; runpy.run_module('evaluate', run_name='__main__')"
+    code = (
+        blocked
+        + f"sys.argv = ['evaluate', '--report-only', '--out', {str(tmp_path)!r}]; "
+        + "runpy.run_module('evaluate', run_name='__main__')"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report.html").exists()
