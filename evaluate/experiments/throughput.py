@@ -257,12 +257,11 @@ def section(documents: list[dict[str, Any]]) -> Section:
         "series of fixed size the density is that of VGG19 in the paper, so that most sizes are too small to be lossless "
         "and the rest is estimated."
     )]  # fmt: skip
-    for document in documents:
-        results = document.get("results") or {}
-        parts += _codec_parts(results.get("codec", []))
-        parts += _nccl_parts(results.get("nccl"))
-        parts += _network_parts(results.get("network"))
-        parts += _model_parts(results.get("model", []))
+    everything = [document.get("results") or {} for document in documents]
+    for name, shown in (("codec", _codec_parts), ("nccl", _nccl_parts), ("network", _network_parts),
+                        ("model", _model_parts)):  # fmt: skip
+        for results in everything:
+            parts += shown(results[name]) if results.get(name) else []
     return Section(TITLE, parts)
 
 
@@ -280,8 +279,6 @@ def _where(record: Record) -> str:
 
 
 def _codec_parts(records: list[Record]) -> list[str]:
-    if not records:
-        return []
     where = _where(records[0])
     kinds = [("packed, lossless", "lossless", "packed"), ("sketch, lossless", "lossless", "sketch"),
              ("sketch of fixed size, density 69.6%", "fixed", "sketch")]  # fmt: skip
@@ -300,14 +297,13 @@ def _codec_parts(records: list[Record]) -> list[str]:
     lost = sum(one["lost"] for one in records if one["kind"] == "lossless")
     more = f" {lost} items of lossless sizes did not peel; a repair, which is not timed here, fetches them." if lost else ""
     return [
-        lines(f"Codec alone, {where}", series, x="compressed size, % of dense", y="Gbps", log_y=True, levels=levels),
+        lines(f"Codec alone, {where}", series, x="compressed size, % of dense", y="Gbps", log_x=True,
+              log_y=True, levels=levels),
         table(header, rows, note=f"Encode and decode of {records[0]['elements']:,} float32 on {where}; measured.{more}"),
     ]
 
 
-def _nccl_parts(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
+def _nccl_parts(found: dict[str, Any]) -> list[str]:
     records = found["records"]
     told = ["Not measured over NCCL: " + " ".join(found["missing"])] if found["missing"] else []
     if not records:
@@ -325,9 +321,9 @@ def _nccl_parts(found: dict[str, Any] | None) -> list[str]:
     levels = [(1, "ncclAllReduce"), (paper.NCCL_SPEEDUP, "the paper's best")]
     return [
         *(prose(one) for one in [text, *told]),
-        lines("Times as fast as ncclAllReduce", series, x="compressed size, % of dense", y="speed-up", log_y=True,
-              levels=levels),
-        _all_reduce_table(records, "speedup", "over NCCL"),
+        lines("Times as fast as ncclAllReduce", series, x="compressed size, % of dense", y="speed-up", log_x=True,
+              log_y=True, levels=levels),
+        _all_reduce_table(records, "speedup", "ncclAllReduce"),
     ]  # fmt: skip
 
 
@@ -335,23 +331,35 @@ def _of(records: list[Record], strategy: str, workers: int) -> list[Record]:
     return [one for one in records if (one["strategy"], one["workers"]) == (strategy, workers)]
 
 
-def _all_reduce_table(records: list[Record], value: str, heading: str) -> str:
-    header = ["workers", "strategy", "chosen", "density", "size", "Gbps", "ms", heading, "encode ms", "wire ms",
-              "decode ms", "wrong"]  # fmt: skip
-    rows = [
-        [one["workers"], one["strategy"], one["chosen"], f"{one['density']:.2%}", _percent(one["size"]),
-         f"{one['gbps']:.3g}", f"{one['seconds'] * 1e3:.1f}", f"{one[value]:.2f}x", f"{one['encode_s'] * 1e3:.1f}",
-         f"{one['wire_s'] * 1e3:.1f}", f"{one['decode_s'] * 1e3:.1f}", one["wrong"]]
-        for one in records
-    ]  # fmt: skip
+def _all_reduce_table(records: list[Record], value: str, compared: str) -> str:
+    """A row for each number of workers and density; of each strategy the size of its messages and how much faster it was.
+
+    `value` names the field of the latter, and `compared` what it is compared with.
+    """
+    strategies = [name for name in ("auto", "packed", "sketch") if any(one["strategy"] == name for one in records)]
+    header = ["workers", "density", f"{compared}, ms"]
+    header += [word for name in strategies for word in (f"{name}: size", "Gbps", "times as fast")]
+    rows = []
+    for workers, density in dict.fromkeys((one["workers"], one["density"]) for one in records):
+        here = {one["strategy"]: one for one in records if (one["workers"], one["density"]) == (workers, density)}
+        if not set(strategies) <= set(here):
+            continue
+        dense = here[strategies[0]]["seconds"] * here[strategies[0]][value]
+        row = [workers, f"{density:.2%}", f"{dense * 1e3:.1f}"]
+        for name in strategies:
+            one = here[name]
+            size = f"{one['size']:.1%}" + (f" ({one['chosen']})" if name == "auto" else "")
+            row += [size, f"{one['gbps']:.3g}", f"{one[value]:.2f}"]
+        rows.append(row)
     one = records[0]
-    what = f"{one['elements']:,} elements of 4 bytes on every worker; medians of {one['repeat']}; measured."
+    checked = sum(record["summed"] * record["workers"] for record in records)
+    wrong = sum(record["wrong"] for record in records)
+    what = (f"{one['elements']:,} elements of 4 bytes on every worker; medians of {one['repeat']}; measured. {wrong} of "
+            f"{checked:,} elements compared were wrong.")  # fmt: skip
     return table(header, rows, note=what)
 
 
-def _network_parts(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
+def _network_parts(found: dict[str, Any]) -> list[str]:
     if "unavailable" in found:
         return [prose(found["unavailable"])]
     rate = f"{found['mpi'][0]['rate_bits'] / 1e6:g} Mbit/s"
@@ -360,6 +368,7 @@ def _network_parts(found: dict[str, Any] | None) -> list[str]:
         for strategy in ("auto", "packed", "sketch")
         for workers in sorted({one["workers"] for one in found["mpi"]})[-1:]
     ]
+    levels = [(1, "dense int32"), (paper.ATP_SPEEDUP, "the paper's best over ATP")]
     switch = [
         _curve(f"{strategy}, {workers} workers", _of(found["switch"], strategy, workers), "over_dense_switch")
         for strategy in ("packed", "sketch")
@@ -373,17 +382,15 @@ def _network_parts(found: dict[str, Any] | None) -> list[str]:
             "The limiter lets the first 64 KiB of a burst pass at once, which flatters the smallest messages."
         ),
         lines(f"Over MPI at {rate}: times as fast as its dense sum", mpi, x="compressed size, % of dense", y="speed-up",
-              log_y=True, levels=[(1, "dense, MPI")]),
-        _all_reduce_table(found["mpi"], "speedup", "over dense MPI"),
+              log_x=True, log_y=True, levels=[(1, "dense, MPI")]),
+        _all_reduce_table(found["mpi"], "speedup", "dense MPI"),
         lines(f"Through a switch at {rate}: times as fast as dense int32", switch, x="compressed size, % of dense",
-              y="speed-up", log_y=True, levels=[(1, "dense int32"), (paper.ATP_SPEEDUP, "the paper's best over ATP")]),
-        _all_reduce_table(found["switch"], "over_dense_switch", "over dense switch"),
+              y="speed-up", log_x=True, log_y=True, levels=levels),
+        _all_reduce_table(found["switch"], "over_dense_switch", "dense int32"),
     ]  # fmt: skip
 
 
 def _model_parts(records: list[Record]) -> list[str]:
-    if not records:
-        return []
     rows = [
         [one["transport"], one["workers"], f"{one['gbps'] * 1e3:g}", one["strategy"], f"{one['bytes'] / 1e6:.2f}",
          f"{one['measured'] * 1e3:.1f}", f"{one['codec'] * 1e3:.1f}", f"{one['modelled'] * 1e3:.1f}",
