@@ -219,7 +219,7 @@ class _Axis:
 def _linear_ticks(low: float, high: float) -> list[float]:
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
-    step = min((factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999))
+    step = min(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     return [round(at * step, 12) for at in range(first, last + 1)]

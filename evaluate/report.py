@@ -113,7 +113,8 @@ def page(documents: dict[str, list[dict]]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>PeelReduce: evaluation</title><style>{STYLE.read_text()}</style></head><body>{''.join(body)}</body></html>\n"
+        f"<title>PeelReduce: evaluation</title><style>{STYLE.read_text()}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
     )
 
 
@@ -178,9 +179,9 @@ def _sparsity(documents: Sequence[dict]) -> str:
     return "<h3>Zeros in gradients</h3>" + table(
         ["model", "parameters, the paper", "parameters here", "zeros, the paper", "zeros here", "measured in"],
         rows,
-        "Of all elements of the gradient of one worker; measured. Data are drawn to resemble the paper's data sets, which "
-        "are not part of this repository, and a processor computes small models: sparsity is that of the data and of the "
-        "size.",
+        "Of all elements of the gradient of one worker; measured. Data are drawn to resemble the paper's data sets, "
+        "which are not part of this repository, and a processor computes small models: sparsity is that of the data "
+        "and of the size.",
     )
 
 

@@ -329,7 +329,8 @@ def _support_parts(supports: list[dict]) -> list[str]:
         ],
         rows,
         f"Measured; the union of four workers, {supports[0]['source']}; share of the dense bytes (float32). Columns "
-        "without a grain have grain 1. The bound holds for supports without structure; rows of embeddings are structure.",
+        "without a grain have grain 1. The bound holds for supports without structure; rows of embeddings are "
+        "structure.",
     )
     compare = bars(
         "Message, share of the dense bytes (measured)",
