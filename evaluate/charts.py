@@ -20,7 +20,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 12, 28, 42
 TEXT = 13.6  # units; on telephones, where a unit is LEAST pixels or more
 LEAST = 0.887
 COLOURS = 8
-_GLYPH = 7.3  # width of a character, about
+_GLYPH = 8.0  # width of a character, about; no font of a system is much wider
 
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "12 4", "6 2 2 2", "1 2")
 
@@ -110,7 +110,7 @@ def bars(
                 f"</title></rect>"
             )
             written = _short(value)
-            if bar >= 26 and len(written) * 6.6 <= bar + 4:
+            if bar >= 26 and len(written) * 7 <= bar + 6:
                 out.append(_text(left + bar / 2, top - 4, written, "middle", "value"))
         for row_number, words in enumerate(label):
             out.append(_text(centre, floor + 17 + 15 * row_number, words, "middle"))
@@ -131,7 +131,7 @@ def tiles(
     kinds: Sequence[str] = (),
 ) -> str:
     """A map of which kind rules where. A cell is a kind, or a kind, a blank and what stands below it; "" is empty."""
-    left = max([len(row) for row in rows] + [3]) * _GLYPH + 8
+    left = max([len(row) for row in rows] + [3]) * _GLYPH + 18
     longest = max([len(part) for row in cells for cell in row for part in cell.split(" ", 1)] + [4])
     side = longest * _GLYPH + 4
     width = max(WIDTH, left + RIGHT + side * len(columns))
@@ -449,7 +449,7 @@ def _figure(title: str, legend, drawing: list[str], width: float, height: float)
     keys = "".join(f'<span class="entry">{key} {escape(name)}</span>' for name, key in legend)
     shown = f'<div class="legend">{keys}</div>' if len(legend) > 1 else ""
     return (
-        f'<figure class="chart{" wide" if width > WIDTH else ""}"><figcaption>{escape(title)}</figcaption>{shown}'
+        f'<figure class="chart{" wide" if width > 1.2 * WIDTH else ""}"><figcaption>{escape(title)}</figcaption>{shown}'
         f'<div class="scroll"><svg class="drawing" role="img" aria-label="{escape(title)}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" style="--units:{width:.0f}">'
         f"{''.join(drawing)}</svg></div></figure>"

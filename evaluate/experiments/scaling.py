@@ -51,7 +51,7 @@ def union_density(workers: int, density: float, overlap: float | str) -> float |
 
 
 def overlap_name(overlap: float | str) -> str:
-    return overlap if isinstance(overlap, str) else {0.0: "none", 1.0: "full"}.get(overlap, plain(overlap))
+    return {0.0: "none", 1.0: "full", INDEPENDENT: "random"}.get(overlap) or plain(overlap)
 
 
 def _write_masks(folder, elements: int, workers: int, density: float, overlap: float | str) -> list:
@@ -270,9 +270,10 @@ def section(documents) -> Section:
 
 _TEXT = """
 All workers have {density} of their elements non-zero, at random places, in arrays of {elements} float32. A share of
-each worker's elements (the overlap) is common to all, and the rest is nobody else's; `independent` supports meet by
-chance. Up to {most} workers are threads of one process that exchange real messages. Every sum was compared on every
-worker; none was wrong and nothing was lost. Bytes are those that a worker sends.
+each worker's elements (the overlap) is common to all, and the rest is nobody else's; where the overlap is called
+random, supports are independent and meet by chance. Up to {most} workers are threads of one process that exchange real
+messages. Every sum was compared on every worker; none was wrong and nothing was lost. Bytes are those that a worker
+sends.
 """
 
 _CHOICE = """
@@ -473,6 +474,6 @@ def summary(documents) -> list[SummaryRow]:
         note = f"{percent(row['union_density'])} of the elements are somebody's"
         note += "; packed does not pay" if gain < 1.05 else ""
         note += f"; {best}, where workers send only what they have, {times(wire['dense'] / wire[best])}"
-        what = f"Time on the wire, dense / packed: {most} workers, 10% non-zero on each, independent"
+        what = f"Time on the wire, dense / packed: {most} workers, 10% non-zero on each, at random"
         rows.append(SummaryRow(what, None, times(gain), None, note, "modelled"))
     return rows
