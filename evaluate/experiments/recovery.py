@@ -182,14 +182,23 @@ def name_of(model: str, one: dict) -> str:
     return paper.NAMES[model] if one["full"] else f"small {paper.NAMES[model].replace('VGG19', 'VGG').replace('-base', '')}"
 
 
+def shown(sizes: list[dict]) -> list[dict]:
+    """Of the sizes that were tried, those that tell something: round ones up to where nothing changes any more, and the
+    two between which the last losses end."""
+    least = threshold(sizes)
+    lossy = [size["share"] for size in sizes if least is None or size["share"] < least]
+    enough = next((share for share in _SHOWN if least is not None and share >= 1.5 * least), _SHOWN[-1])
+    chosen = {*(share for share in _SHOWN if share <= enough), least, *lossy[-1:]}
+    return [size for size in sizes if size["share"] in chosen]
+
+
 def _sizes_table(model: str, one: dict) -> str:
     least = threshold(one["sizes"])
-    shown = [size for size in one["sizes"] if size["share"] in (*_SHOWN, least)]
     rows = [
         [
             percent(size["share"]),
             percent(size["message_share"]),
-            percent(size["recovered_share"], 4),
+            percent(size["recovered_share"], 4) if size["lost"] else "all",
             size["rounds"],
             number(size["mean_relative_error"]),
             number(size["l2_error"]),
@@ -197,7 +206,7 @@ def _sizes_table(model: str, one: dict) -> str:
             percent(size["exact_share"]),
             percent(1 - size["recovered_share"]),
         ]
-        for size in shown
+        for size in shown(one["sizes"])
     ]
     header = [
         "sketch", "message", "recovered", "rounds", "mean relative error", "error of the norm",
@@ -253,7 +262,7 @@ def summary(documents) -> list[SummaryRow]:
             if least is None:
                 continue
             ours = least / one["density"]
-            note = f"{percent(least)} of the dense size at {percent(one['density'])} non-zeros; sketch alone"
+            note = f"Of the sizes tried: {percent(least)} of dense at {percent(one['density'])} non-zeros, without the index"
             if model == "vgg":
                 note += f" (the paper: {percent(paper.RECOVERY_THRESHOLD)} at {percent(1 - paper.SPARSITY['vgg'])})"
             rows.append(
