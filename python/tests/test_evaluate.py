@@ -148,7 +148,7 @@ def test_bytes_of_strategies() -> None:
     assert sent["dense"] == 1.5 * 4000
     assert sent["packed"] == 150 and sent["sketch"] == 195
     assert sent["gather"] == pytest.approx(3 * (32 + 10 + 40))
-    assert sent["split"] == pytest.approx(0.75 * (32 + 10 + 40 + 32 + 20 + 160))
+    assert sent["split"] == pytest.approx(0.75 * (10 + 40 + 20 + 160) + 2 * 3 * 32)
 
 
 def uniform_row(**more) -> dict:
@@ -233,6 +233,7 @@ def scaling_results() -> dict:
             "overlap": overlap,
             "workers": count,
             "union_density": 0.1,
+            "message_bytes": {"packed": {"bitmap": 10, "bloom": 8}, "sketch": {"bitmap": 12, "bloom": 9}},
             "bytes_sent": dict.fromkeys(scaling.STRATEGIES, 11.0),
             "wire_s": dict.fromkeys(scaling.STRATEGIES, 1.0),
         }
