@@ -37,7 +37,7 @@ KEPT = (  # of what the program reports
     *("repaired", "rescaled", "lost", "wrong", "repeat", "rounds", "peel_rounds"),
 )
 ELEMENT_BYTES = 4
-HEADER_BYTES = 32  # of a parcel, docs/design.md
+HEADER_BYTES = 32  # of a parcel, src/allreduce/parcel.h
 
 
 # What supports are.
