@@ -275,7 +275,7 @@ def _curve(name: str, records: list[Record], value: str, **more: Any) -> Series:
 
 
 def _where(record: Record) -> str:
-    return record["gpu"] or f"{record['threads']} thread of a processor"
+    return record["gpu"] or f"{record['threads']} thread of the processor"
 
 
 def _codec_parts(records: list[Record]) -> list[str]:
@@ -286,7 +286,7 @@ def _codec_parts(records: list[Record]) -> list[str]:
         _curve(name, [one for one in records if (one["kind"], one["codec"]) == (kind, codec)], "gbps")
         for name, kind, codec in kinds
     ]
-    levels = [(paper.CODEC_GBPS_LEAST, "the paper's slowest (A100)"), (paper.CODEC_GBPS, "its fastest")]
+    levels = [(paper.CODEC_GBPS_LEAST, "the paper's slowest"), (paper.CODEC_GBPS, "the paper's fastest, on an A100")]
     rows = [
         [one["kind"], one["codec"], f"{one['density']:.2%}", _percent(one["size"]), f"{one['gbps']:,.1f}",
          f"{gbps(one['elements'], one['memcpy_s']):,.0f}", one["rounds"], _percent(one["lost"] / max(one["items"], 1)),
