@@ -417,4 +417,10 @@ def summary(documents) -> list[SummaryRow]:
                 "measured",
             )
         )
+    for one in results["supports"]:
+        share = _best(one, "sketch", "auto")
+        if share > 1:
+            what = f"Lossless sketch of the support of {paper.NAMES[one['model']]}, of dense"
+            note = f"does not pay, since it is larger than what it encodes; {one['source']}"
+            rows.append(SummaryRow(what, None, percent(share), None, note, "measured"))
     return rows
