@@ -127,7 +127,7 @@ def verdict(runs: list[Run]) -> str:
     equal = sum(one["equal_steps"] == len(one["losses"]) for one in strict)
     others = max((one["largest_difference"] for one in runs if one not in strict), default=0)
     ending = "as it must be" if equal == len(strict) else "which is a fault: all must be"
-    return (f"Bit-equal losses, packed with two workers: {equal} of {len(strict)} models, {ending}. All other runs are "
+    return (f"Bit-equal losses, packed with two workers: {equal} of {len(strict)} models, {ending}. All other runs were "
             f"within {others:.1e} of plain DDP's loss, relatively, in every step.")  # fmt: skip
 
 
