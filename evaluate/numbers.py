@@ -15,7 +15,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return "∞" if value > 0 else "–∞" if value < 0 else "undefined"
     if value == 0:
         return "0"
-    size = math.floor(math.log10(abs(value)) + 1e-9)
+    size = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of what it is rounded to: 0.9999 is 1.00
     if size < -4 or size > 8:
         mantissa = f"{value / 10**size:.{digits - 1}f}".rstrip("0").rstrip(".")
         power = "10" + str(size).translate(_SUPERSCRIPTS)

@@ -103,6 +103,7 @@ def test_text_is_never_below_twelve_pixels() -> None:
         (1e-7, "10⁻⁷"),
         (2.5e12, "2.5·10¹²"),
         (-3.14159, "-3.14"),
+        (0.99999, "1.00"),
     ],
 )
 def test_numbers(value, text: str) -> None:
