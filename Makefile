@@ -6,7 +6,7 @@ RELEASE := build/release
 export CUDAARCHS ?= $(if $(shell command -v nvidia-smi),native,90)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-gpu check bench bench-gpu format clean always
+.PHONY: help demo test test-python test-gpu check bench bench-gpu evaluate evaluate-gpu format clean always
 
 help:
 	@echo "make demo    build, then all-reduce gradients of four workers over slow links; writes build/demo.html"
@@ -16,6 +16,8 @@ help:
 	@echo "make check   sanitizers, fuzzers, clang-tidy, format and house rules"
 	@echo "make bench   build, then run the microbenchmarks"
 	@echo "make bench-gpu  build, then measure the codec on a GPU against copying, and NCCL; without one, say so"
+	@echo "make evaluate  build, then do the paper's evaluation again; writes build/evaluate/report.html (QUICK=1: in minutes)"
+	@echo "make evaluate-gpu  the part of it that needs a GPU, into the same report"
 	@echo "make format  rewrite the sources with clang-format"
 	@echo "make clean   remove build/"
 	@echo
@@ -47,6 +49,12 @@ bench: $(RELEASE)/build.ninja
 
 bench-gpu: $(RELEASE)/build.ninja
 	@JOBS=$(JOBS) scripts/bench-gpu $(RELEASE)
+
+evaluate:
+	@JOBS=$(JOBS) scripts/evaluate $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only $(ONLY))
+
+evaluate-gpu:
+	@JOBS=$(JOBS) scripts/evaluate --gpu $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 format:
 	@scripts/format --write

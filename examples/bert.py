@@ -9,12 +9,14 @@ are drawn evenly, so that rare pieces are a first hint where to look. The gradie
 seen is zero, that of all layers is not: an example between embeddings and networks without any.
 """
 
+from collections.abc import Iterable
+
 import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from training import draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
+from training import Workload, draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
 
 START, SEPARATOR, SPECIAL = 0, 1, 2  # word pieces from SPECIAL on are words
 QUESTION = 6  # word pieces of a question
@@ -38,7 +40,7 @@ class QuestionAnswering(torch.nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """For each place, how likely the answer starts and ends there."""
-        places = torch.arange(tokens.shape[1])
+        places = torch.arange(tokens.shape[1], device=tokens.device)
         known = self.pieces(tokens) + self.positions(places) + self.segments((places > QUESTION + 1).long())
         known = self.dropout(self.norm(known))
         for layer in self.layers:
@@ -46,24 +48,10 @@ class QuestionAnswering(torch.nn.Module):
         return self.span(known)
 
 
-def main() -> None:
-    full = "BERT-base with 30,522 word pieces and texts of 384, instead of 2 layers, 2,000 pieces and texts of 64"
-    options = make_parser(__doc__, full, "8, or 32 without --full").parse_args()
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    pieces, length = (30_522, 384) if options.full else (2000, 64)
-    batch = options.batch or (8 if options.full else 32)
+def make_workload(*, full: bool, batch: int | None = None) -> Workload:
+    pieces, length = (30_522, 384) if full else (2000, 64)
+    batch = batch or (8 if full else 32)
     frequency = zipf_table(pieces - SPECIAL)
-
-    model = DistributedDataParallel(
-        QuestionAnswering(pieces, 512, 768, 12, 12) if options.full else QuestionAnswering(pieces, 512, 128, 2, 4)
-    )
-    state = make_state(options)
-    if options.reduce == "peel":
-        model.register_comm_hook(state, peelreduce.allreduce_hook)
-    elif options.reduce == "nothing":
-        model.register_comm_hook(None, send_nothing)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5 if options.full else 1e-3)
 
     def draw_batch(step: int, rank: int) -> tuple[torch.Tensor, ...]:
         draw = torch.Generator().manual_seed(step * 1000 + rank)
@@ -75,10 +63,29 @@ def main() -> None:
         tokens.scatter_(1, begin + torch.arange(QUESTION), tokens[:, 1 : QUESTION + 1])
         return tokens, torch.cat([begin, begin + QUESTION - 1], dim=1)
 
-    def loss_of(tokens: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+    def loss_of(model: torch.nn.Module, tokens: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
         return cross_entropy(model(tokens), answers)  # over places, for start and end
 
-    train(options, model, state, optimizer, draw_batch, loss_of)
+    def make_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=5e-5 if full else 1e-3)
+
+    model = QuestionAnswering(pieces, 512, 768, 12, 12) if full else QuestionAnswering(pieces, 512, 128, 2, 4)
+    return Workload(model, make_optimizer, draw_batch, loss_of)
+
+
+def main() -> None:
+    full = "BERT-base with 30,522 word pieces and texts of 384, instead of 2 layers, 2,000 pieces and texts of 64"
+    options = make_parser(__doc__, full, "8, or 32 without --full").parse_args()
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    work = make_workload(full=options.full, batch=options.batch)
+    model = DistributedDataParallel(work.model)
+    state = make_state(options)
+    if options.reduce == "peel":
+        model.register_comm_hook(state, peelreduce.allreduce_hook)
+    elif options.reduce == "nothing":
+        model.register_comm_hook(None, send_nothing)
+    train(options, work, model, state)
     dist.destroy_process_group()
 
 

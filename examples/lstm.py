@@ -13,7 +13,7 @@ import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from training import draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
+from training import Workload, draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
 
 LENGTH = 20  # words of each text that are predicted
 
@@ -55,27 +55,12 @@ def make_followers(words: int) -> torch.Tensor:
     return torch.argsort(torch.arange(1, words + 1).log() + torch.rand(words, generator=draw))
 
 
-def main() -> None:
-    full = "793,470 words, 2,048 hidden units and 8,192 negatives instead of 20,000, 256 and 512"
-    parser = make_parser(__doc__, full, f"64 texts of {LENGTH} words")
-    parser.add_argument("--sparse", action="store_true", help="gradients of embeddings as COO tensors")
-    options = parser.parse_args()
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    words, width, hidden, negatives = (793_470, 256, 2048, 8192) if options.full else (20_000, 64, 256, 512)
-    batch = options.batch or 64
+def make_workload(*, full: bool, batch: int | None = None, sparse: bool = False) -> Workload:
+    words, width, hidden, negatives = (793_470, 256, 2048, 8192) if full else (20_000, 64, 256, 512)
+    batch = batch or 64
     frequency = zipf_table(words, torch.float64)  # float32 cannot tell the rarest words apart
     log_counts = (negatives * torch.diff(frequency, prepend=frequency.new_zeros(1))).log().float()
     followers = make_followers(words)
-
-    # Gradients that are views of buckets: otherwise 1.7 GB more for each worker in full size.
-    model = DistributedDataParallel(LanguageModel(words, width, hidden, options.sparse), gradient_as_bucket_view=True)
-    state = make_state(options)
-    if options.reduce == "peel":
-        model.register_comm_hook(state, peelreduce.allreduce_hook)
-    elif options.reduce == "nothing":
-        model.register_comm_hook(None, send_nothing)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 
     def draw_batch(step: int, rank: int) -> tuple[torch.Tensor, ...]:
         draw = torch.Generator().manual_seed(step * 1000 + rank)
@@ -86,7 +71,29 @@ def main() -> None:
         wrong = draw_zipf(frequency, (negatives,), draw)
         return text, wrong, log_counts[wrong]
 
-    train(options, model, state, optimizer, draw_batch, model)
+    def loss_of(model: torch.nn.Module, *drawn: torch.Tensor) -> torch.Tensor:
+        return model(*drawn)
+
+    model = LanguageModel(words, width, hidden, sparse)
+    return Workload(model, lambda parameters: torch.optim.SGD(parameters, lr=1.0), draw_batch, loss_of)
+
+
+def main() -> None:
+    full = "793,470 words, 2,048 hidden units and 8,192 negatives instead of 20,000, 256 and 512"
+    parser = make_parser(__doc__, full, f"64 texts of {LENGTH} words")
+    parser.add_argument("--sparse", action="store_true", help="gradients of embeddings as COO tensors")
+    options = parser.parse_args()
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    work = make_workload(full=options.full, batch=options.batch, sparse=options.sparse)
+    # Gradients that are views of buckets: otherwise 1.7 GB more for each worker in full size.
+    model = DistributedDataParallel(work.model, gradient_as_bucket_view=True)
+    state = make_state(options)
+    if options.reduce == "peel":
+        model.register_comm_hook(state, peelreduce.allreduce_hook)
+    elif options.reduce == "nothing":
+        model.register_comm_hook(None, send_nothing)
+    train(options, work, model, state)
     dist.destroy_process_group()
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
-from training import draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
+from training import Workload, draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
 
 
 class NeuMF(torch.nn.Module):
@@ -35,22 +35,11 @@ class NeuMF(torch.nn.Module):
         return self.output(torch.cat([product, deep], dim=1)).squeeze(1)
 
 
-def main() -> None:
-    options = make_parser(__doc__, "162,541 users and 62,423 items instead of a tenth", "1024").parse_args()
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    users, items = (162_541, 62_423) if options.full else (16_254, 6_242)
-    batch = options.batch or 1024
+def make_workload(*, full: bool, batch: int | None = None) -> Workload:
+    users, items = (162_541, 62_423) if full else (16_254, 6_242)
+    batch = batch or 1024
     popularity = zipf_table(items)
     quality = torch.sigmoid(2 * torch.randn(items, generator=torch.Generator().manual_seed(0)))
-
-    model = DistributedDataParallel(NeuMF(users, items, 64, [256, 128, 64]), gradient_as_bucket_view=True)
-    state = make_state(options)
-    if options.reduce == "peel":
-        model.register_comm_hook(state, peelreduce.allreduce_hook)
-    elif options.reduce == "nothing":
-        model.register_comm_hook(None, send_nothing)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 
     def draw_batch(step: int, rank: int) -> tuple[torch.Tensor, ...]:
         draw = torch.Generator().manual_seed(step * 1000 + rank)
@@ -58,10 +47,27 @@ def main() -> None:
         rated = draw_zipf(popularity, (batch,), draw)
         return chosen, rated, (torch.rand(batch, generator=draw) < quality[rated]).float()
 
-    def loss_of(chosen: torch.Tensor, rated: torch.Tensor, liked: torch.Tensor) -> torch.Tensor:
+    def loss_of(
+        model: torch.nn.Module, chosen: torch.Tensor, rated: torch.Tensor, liked: torch.Tensor
+    ) -> torch.Tensor:
         return binary_cross_entropy_with_logits(model(chosen, rated), liked)
 
-    train(options, model, state, optimizer, draw_batch, loss_of)
+    model = NeuMF(users, items, 64, [256, 128, 64])
+    return Workload(model, lambda parameters: torch.optim.SGD(parameters, lr=0.5), draw_batch, loss_of)
+
+
+def main() -> None:
+    options = make_parser(__doc__, "162,541 users and 62,423 items instead of a tenth", "1024").parse_args()
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    work = make_workload(full=options.full, batch=options.batch)
+    model = DistributedDataParallel(work.model, gradient_as_bucket_view=True)
+    state = make_state(options)
+    if options.reduce == "peel":
+        model.register_comm_hook(state, peelreduce.allreduce_hook)
+    elif options.reduce == "nothing":
+        model.register_comm_hook(None, send_nothing)
+    train(options, work, model, state)
     dist.destroy_process_group()
 
 

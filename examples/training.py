@@ -5,13 +5,24 @@ import json
 import pathlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass
+class Workload:
+    """What one worker trains, without how gradients are summed."""
+
+    model: torch.nn.Module
+    make_optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+    draw_batch: Callable[[int, int], tuple[torch.Tensor, ...]]  # of a step and a rank, in host memory
+    loss_of: Callable[..., torch.Tensor]  # of the model, or what wraps it, and a batch
 
 
 def make_parser(description: str | None, full: str, batch: str) -> argparse.ArgumentParser:
@@ -56,27 +67,26 @@ def send_nothing(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch
 
 def train(
     options: argparse.Namespace,
+    work: Workload,
     model: DistributedDataParallel,
     state: peelreduce.DDPState,
-    optimizer: torch.optim.Optimizer,
-    draw_batch: Callable[[int, int], tuple[torch.Tensor, ...]],
-    loss_of: Callable[..., torch.Tensor],
 ) -> None:
-    """Steps of loss_of(*draw_batch(step, rank)). Rank 0 prints each, then what a step took and what was sent.
+    """Steps of the workload, whose model is wrapped. Rank 0 prints each, then what a step took and what was sent.
 
     Workers wait for each other before a step, so that its time is not that of drawing somebody else's batch.
     """
     rank = dist.get_rank()
     torch.manual_seed(rank)  # the models are made: from here on, workers drop out units of their own
+    optimizer = work.make_optimizer(model.parameters())
     times = []
     with ExitStack() as files:
         log = files.enter_context(options.losses.open("w")) if options.losses and rank == 0 else None
         for step in range(options.steps):
-            batch = draw_batch(step, rank)
+            batch = work.draw_batch(step, rank)
             dist.barrier()
             begin = time.perf_counter()
             optimizer.zero_grad()
-            loss = loss_of(*batch)
+            loss = work.loss_of(model, *batch)
             loss.backward()
             optimizer.step()
             times.append(time.perf_counter() - begin)

@@ -10,13 +10,14 @@ Its gradient is mostly not zero, unlike that of an embedding: an example of what
 
 import gzip
 import pathlib
+from collections.abc import Iterable
 
 import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy, interpolate
 from torch.nn.parallel import DistributedDataParallel
-from training import make_parser, make_state, send_nothing, train
+from training import Workload, make_parser, make_state, send_nothing, train
 
 PACKAGE = pathlib.Path("/usr/share/datasets/fashion-mnist")  # of Debian and Ubuntu
 CLASSES = 10
@@ -63,11 +64,28 @@ def read_images(folder: pathlib.Path, part: str) -> tuple[torch.Tensor, torch.Te
     return pixels, torch.frombuffer(labels, dtype=torch.uint8, offset=8).long()
 
 
-def accuracy(network: VGG, images: torch.Tensor, labels: torch.Tensor) -> float:
+def accuracy(network: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
     network.eval()
     with torch.no_grad():
         guesses = torch.cat([network(some).argmax(1) for some in images.split(50)])
     return (guesses == labels).float().mean().item()
+
+
+def make_workload(images: torch.Tensor, labels: torch.Tensor, *, full: bool, batch: int | None = None) -> Workload:
+    batch = batch or (128 if full else 32)
+
+    def draw_batch(step: int, rank: int) -> tuple[torch.Tensor, ...]:
+        chosen = torch.randint(len(labels), (batch,), generator=torch.Generator().manual_seed(step * 1000 + rank))
+        return images[chosen], labels[chosen]
+
+    def loss_of(model: torch.nn.Module, some: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(model(some), known)
+
+    def make_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.003 if full else 0.01, momentum=0.9)
+
+    model = VGG(224, VGG19, 4096) if full else VGG(28, SMALL, 512)
+    return Workload(model, make_optimizer, draw_batch, loss_of)
 
 
 def main() -> None:
@@ -84,28 +102,17 @@ def main() -> None:
         ) from None
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    batch = options.batch or (128 if options.full else 32)
-
-    network = VGG(224, VGG19, 4096) if options.full else VGG(28, SMALL, 512)
-    model = DistributedDataParallel(network)
+    work = make_workload(images, labels, full=options.full, batch=options.batch)
+    model = DistributedDataParallel(work.model)
     state = make_state(options)
     if options.reduce == "peel":
         model.register_comm_hook(state, peelreduce.allreduce_hook)
     elif options.reduce == "nothing":
         model.register_comm_hook(None, send_nothing)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.003 if options.full else 0.01, momentum=0.9)
-
-    def draw_batch(step: int, rank: int) -> tuple[torch.Tensor, ...]:
-        chosen = torch.randint(len(labels), (batch,), generator=torch.Generator().manual_seed(step * 1000 + rank))
-        return images[chosen], labels[chosen]
-
-    def loss_of(some: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(model(some), known)
-
-    train(options, model, state, optimizer, draw_batch, loss_of)
+    train(options, work, model, state)
     if dist.get_rank() == 0:
         tested = 100 if options.full else 1000  # VGG19 takes a processor core 0.4 s for each image
-        right = accuracy(network, test_images[:tested], test_labels[:tested])
+        right = accuracy(work.model, test_images[:tested], test_labels[:tested])
         print(f"{right:.1%} of {tested} test images are classified right")
     dist.destroy_process_group()
 

@@ -1,0 +1,128 @@
+"""Runs experiments, writes their documents and the report: python -m evaluate [--quick] [--gpu] [--only NAMES]."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from datetime import datetime, timezone
+from pathlib import Path
+
+from . import experiments
+from .context import ROOT, Context, Unavailable, machine, versions
+from .numbers import duration
+from .report import write_report
+
+SCHEMA = 1
+
+
+def main() -> int:
+    options = arguments()
+    context_of = {
+        "quick": options.quick,
+        "gpu": options.gpu,
+        "device": options.device,
+        "out": options.out,
+        "data": options.data,
+        "program": options.program,
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in [] if options.report_only else options.only:
+        module = importlib.import_module(f".experiments.{name}", __package__)
+        if module.GPU is not None and module.GPU != options.gpu:
+            continue
+        print(f"{name}: {module.TITLE}", file=sys.stderr, flush=True)
+        document = perform(module, Context(**context_of))
+        path = options.out / f"{name}{'-gpu' if options.gpu else ''}.json"
+        path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+        ending = document.get("unavailable") or document.get("failed") or "done"
+        print(f"    {ending} ({duration(document['seconds'])})", file=sys.stderr, flush=True)
+        if "failed" in document:
+            failed.append(name)
+    print(write_report(options.out))
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def perform(module, context: Context) -> dict:
+    """One experiment, as a document. A failure is told in the report and does not keep the others from running."""
+    begin = time.monotonic()
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    outcome = {}
+    try:
+        outcome["results"] = _plain(module.run(context))
+    except Unavailable as reason:
+        outcome["unavailable"] = str(reason)
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        outcome["failed"] = f"{type(error).__name__}: {error}"
+    document = {
+        "experiment": module.NAME,
+        "schema": SCHEMA,
+        "quick": context.quick,
+        "gpu": context.gpu,
+        "date": date,
+        "seconds": round(time.monotonic() - begin, 1),
+        "machine": machine(),
+        "versions": versions(context.program),
+        "commands": context.commands,
+        **outcome,
+    }
+    _tidy()
+    return document
+
+
+def _plain(value):
+    """As JSON has it: no NaN, no infinity, no numpy."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def _tidy() -> None:
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="evaluate", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small arrays and few repeats: minutes, not an hour")
+    parser.add_argument("--gpu", action="store_true", help="the experiments of a GPU instead of those of the processor")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="where gradients are computed; cuda with --gpu")
+    parser.add_argument("--only", default=",".join(experiments.NAMES), help="experiments, as in size,scaling")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/evaluate", help="folder of documents and report")
+    parser.add_argument("--data", type=Path, help="folder of real supports, files as MODEL.masks.xz")
+    parser.add_argument(
+        "--program", type=Path, default=Path(os.environ.get("PEEL", ROOT / "build/release/peel")), help="which peel"
+    )
+    parser.add_argument("--report-only", action="store_true", help="make the report from documents that are there")
+    options = parser.parse_args()
+    options.only = [name for name in options.only.split(",") if name]
+    unknown = set(options.only) - set(experiments.NAMES)
+    if unknown:
+        parser.error(f"no such experiment: {', '.join(sorted(unknown))}; there are {', '.join(experiments.NAMES)}")
+    if options.data is not None and not options.data.is_dir():
+        parser.error(f"--data {options.data}: there is no such folder")
+    options.device = options.device or ("cuda" if options.gpu else "cpu")
+    options.out, options.program = options.out.resolve(), options.program.resolve()
+    options.data = options.data.resolve() if options.data else None
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

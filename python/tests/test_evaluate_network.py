@@ -1,0 +1,114 @@
+"""The pure functions of the experiments on networks, and their sections from documents as runs leave them."""
+
+import pathlib
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from evaluate import rig, wire_model  # noqa: E402
+from evaluate.experiments import clock, throughput  # noqa: E402
+
+ALL_REDUCE = {
+    "transport": "mpi", "workers": 4, "elements": 1 << 20, "type": "float32", "density": 0.05, "strategy": "packed",
+    "chosen": "packed", "seconds": 0.02, "baseline": "mpi-ring", "baseline_seconds": 0.2, "speedup": 10.0,
+    "bytes_sent": 600_000, "dense_bytes": 6_000_000, "rounds": 2, "encode_s": 0.001, "wire_s": 0.018, "decode_s": 0.001,
+    "lost": 0, "wrong": 0, "summed": 1 << 22, "repeat": 3, "rate_bits": 2e8,
+}  # fmt: skip
+CODEC = {
+    "codec": "sketch", "cells": "fixed32", "index": "bitmap", "density": 0.05, "elements": 1 << 20, "backend": "cpu",
+    "gpu": None, "threads": 1, "encode_s": 0.001, "decode_s": 0.003, "memcpy_s": 0.0004, "message_bytes": 400_000,
+    "dense_bytes": 4 << 20, "rounds": 7, "items": 52_000, "lost": 0, "wrong": 0, "mean_relative_error": None,
+}  # fmt: skip
+
+
+def test_bytes_and_steps_of_the_wire() -> None:
+    assert wire_model.bytes_over_link(100, "sum", 2) == 100
+    assert wire_model.bytes_over_link(100, "or", 4) == 150
+    assert wire_model.bytes_over_link(100, "gather", 4) == 300
+    assert wire_model.bytes_over_link(100, "switch", 64) == 100
+    assert [wire_model.steps(name, 4) for name in ("sum", "gather", "switch")] == [6, 3, 2]
+
+
+def test_seconds_of_the_wire() -> None:
+    second = 1e9 / 8 * wire_model.CARRIED  # bytes that 1 Gbps carries
+    assert wire_model.wire_seconds(second, "switch", 4, 1, latency=0) == pytest.approx(1)
+    assert wire_model.wire_seconds(0, "sum", 4, 1, latency=0.5) == 3
+    assert wire_model.wire_seconds(1e9, "sum", 1, 1) == 0
+    apart = wire_model.exchange_seconds("packed", 4, 1, index=second, payload=second, latency=0)
+    together = wire_model.exchange_seconds("sketch", 4, 1, index=second, payload=second, latency=0)
+    assert apart == pytest.approx(together) == pytest.approx(3)
+    assert wire_model.exchange_seconds("dense", 4, 1, payload=second, switch=True, latency=0) == pytest.approx(1)
+
+
+def test_the_model_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(ValueError, match="operation 'broadcast'"):
+        wire_model.wire_seconds(1, "broadcast", 2, 1)
+    with pytest.raises(ValueError, match="strategy 'split'"):
+        wire_model.exchange_seconds("split", 2, 1, payload=1)
+    with pytest.raises(ValueError, match="rate above 0"):
+        wire_model.wire_seconds(1, "sum", 2, 0)
+
+
+def test_densities_grow_with_sizes() -> None:
+    for codec in ("packed", "sketch"):
+        densities = [throughput.density_for(size, codec) for size in throughput.SIZES]
+        assert densities == sorted(densities)
+        assert 0 < densities[0] < densities[-1] <= 1
+    assert throughput.density_for(1, "packed") == 1 - 1 / 32
+
+
+def test_gbps_count_one_gradient() -> None:
+    assert throughput.gbps(10**9, 32) == 1
+    assert throughput.codec_record("lossless", CODEC)["gbps"] == pytest.approx((1 << 20) * 32 / 0.004 / 1e9)
+
+
+def test_wrong_results_are_no_results() -> None:
+    with pytest.raises(RuntimeError, match="3 decoded elements"):
+        throughput.codec_record("lossless", {**CODEC, "wrong": 3})
+    assert throughput.codec_record("fixed", {**CODEC, "lost": 7})["lost"] == 7
+    with pytest.raises(RuntimeError, match="2 items lost"):
+        rig.require_right([{**ALL_REDUCE, "lost": 2}])
+
+
+def test_the_model_beside_a_measurement() -> None:
+    record = throughput.modelled(ALL_REDUCE)
+    assert record["bytes"] == pytest.approx(400_000)
+    assert record["modelled"] == pytest.approx(600_000 * 8 / 2e8, rel=0.02)
+    assert record["error"] == pytest.approx(record["modelled"] / 0.02 - 1)
+
+
+def test_losses_are_compared_bit_by_bit() -> None:
+    one = {"model": "ncf", "workers": 2, "rate": "200mbit", "sent": None}
+    plain = {**one, "variant": "DDP", "losses": [2.0, 1.0, 0.5], "seconds": [4.0, 2.0, 2.0]}
+    other = {**one, "variant": "sketch", "losses": [2.0, 1.0, 0.55], "seconds": [2.0, 1.0, 1.0], "sent": 0.1}
+    clock.compare([other, plain])
+    assert other["equal_steps"] == 2
+    assert other["largest_difference"] == pytest.approx(0.1)
+    assert other["speedup"] == other["whole_speedup"] == 2
+    assert clock.over_time(other) == [(2.0, 2.0), (3.0, 1.0), (4.0, 0.55)]
+    _assert_well_formed(clock.section([{"results": {"runs": [plain, other]}}]).parts)
+    assert [row.ours for row in clock.summary([{"results": {"runs": [plain, other]}}])] == ["2.00x"]
+    assert clock.sent_share("sent 3.50% of what dense sums send\n") == pytest.approx(0.035)
+    assert clock.sent_share("") is None
+
+
+def test_section_of_throughput() -> None:
+    records = [throughput.reduced(ALL_REDUCE, over_dense_switch=7.0)]
+    through = [{**records[0], "workers": 2, "transport": "switch"}]
+    cpu = {"codec": [throughput.codec_record("lossless", CODEC)], "model": [throughput.modelled(ALL_REDUCE)],
+           "network": {"mpi": records, "switch": through}}  # fmt: skip
+    gpu = {"codec": cpu["codec"], "nccl": {"records": records, "missing": ["3 workers were not begun."]}}
+    documents = [{"gpu": False, "results": cpu}, {"gpu": True, "results": gpu}]
+    _assert_well_formed(throughput.section(documents).parts)
+    assert [row.kind for row in throughput.summary(documents)] == ["measured"] * 4
+    missing = [{"results": {"codec": [], "network": {"unavailable": "No root."}}}, {"unavailable": "No GPU."}]
+    assert "No root." in throughput.section(missing).parts[-1]
+    assert throughput.summary(missing) == []
+
+
+def _assert_well_formed(parts: list[str]) -> None:
+    for part in parts:
+        ElementTree.fromstring(f"<div>{part}</div>")
