@@ -10,10 +10,10 @@ export CUDAARCHS ?= $(if $(shell command -v nvidia-smi),native,90)
 
 help:
 	@echo "make demo    build, then all-reduce gradients of four workers over slow links; writes build/demo.html"
-	@echo "make test    build, then run every test; fetches torch (5 GB) once, where there is none"
+	@echo "make test    build, then run the tests; fetches torch (5 GB) once, where there is none"
 	@echo "make test-python  the tests of the Python package alone"
 	@echo "make test-gpu  build, then run the tests that need a GPU; without one, say so"
-	@echo "make check   sanitizers, fuzzers, clang-tidy, format and house rules"
+	@echo "make check   slow tests, sanitizers, fuzzers, clang-tidy, format and house rules"
 	@echo "make bench   build, then run the microbenchmarks"
 	@echo "make bench-gpu  build, then measure the codec on a GPU against copying, and NCCL; without one, say so"
 	@echo "make evaluate  build, then do the paper's evaluation again; writes build/evaluate/report.html (QUICK=1: in minutes)"

@@ -17,6 +17,8 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from workers import run_until_told, run_workers, tell_error
 
+pytestmark = pytest.mark.slow
+
 _ROWS = 2000
 
 

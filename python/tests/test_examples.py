@@ -10,6 +10,8 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
 STEPS = 3
 
+pytestmark = pytest.mark.slow
+
 needs_images = pytest.mark.skipif(
     not FASHION_MNIST.is_dir(), reason="there is no Fashion-MNIST; install the package dataset-fashion-mnist"
 )
