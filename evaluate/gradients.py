@@ -173,6 +173,15 @@ def count_wrong(addends: list[torch.Tensor], total: torch.Tensor, error_bound: f
     return wrong
 
 
+def verify(addends: list[torch.Tensor], total: torch.Tensor, report: dict[str, Any]) -> int:
+    """How many elements of a sum are wrong that nobody estimated: 0, since any other number is an error."""
+    wrong = count_wrong(addends, total, report["error_bound"])
+    if wrong:
+        of = f"{total.numel():,} elements of a lossless sum ({report['strategy']})"
+        raise RuntimeError(f"{wrong:,} of {of} are wrong.")
+    return wrong
+
+
 def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

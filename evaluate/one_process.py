@@ -3,9 +3,9 @@
     team = Team(4, torch.device("cuda"), gbps=100, estimate=0.1)
     outcome = team.sum([gradient_of_0, gradient_of_1, gradient_of_2, gradient_of_3])    # in place, on all of them
 
-Everything but the wire is what four machines would do: the same plans, messages, repairs and choices, for the link that
-is named, and the same bytes in the reports. So one processor or one GPU measures codecs and losses of a cluster, and how
-long messages take is left to a model. Workers take turns, so that the times of each are its own.
+Everything but the wire is what four machines would do: the same plans, messages, repairs and choices, for the link
+that is named, and the same bytes in the reports. So one processor or one GPU measures codecs and losses of a cluster,
+and how long messages take is left to a model. Workers take turns, so that the times of each are its own.
 """
 
 from __future__ import annotations

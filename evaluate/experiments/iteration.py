@@ -1,8 +1,8 @@
 """Experiment 5: how much faster an iteration gets, for NCF, LSTM, VGG19 and BERT-base.
 
-Measured, on one GPU (or small models on a processor): what a worker computes, what its codec takes, and what the library
-sends when four workers sum their gradients. Modelled: how long that takes on links that are not here (wire_model.py), and
-so what an iteration takes, as the sum of the three. The two never stand in one table.
+Measured, on one GPU (or small models on a processor): what a worker computes, what its codec takes, and what the
+library sends when four workers sum their gradients. Modelled: how long that takes on links that are not here
+(wire_model.py), and so what an iteration takes, as the sum of the three. The two never stand in one table.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run(context) -> dict:
 
 def _sum(gradients: list, repeats: int, *, estimate: float | None = None, **options) -> dict:
     """What one sum sends and takes a worker; medians, and verified where nothing is estimated."""
-    from ..gradients import count_wrong
+    from ..gradients import verify
     from ..one_process import Team
 
     team = Team(len(gradients), gradients[0].device, estimate=estimate, **options)
@@ -90,7 +90,7 @@ def _sum(gradients: list, repeats: int, *, estimate: float | None = None, **opti
         "lost_share": report["lost"] / max(1, report["items"]),
     }
     if report["lost"] == 0:
-        found["wrong"] = count_wrong(gradients, arrays[0], report["error_bound"])
+        found["wrong"] = verify(gradients, arrays[0], report)
     else:
         total = gradients[0].clone()
         for other in gradients[1:]:
@@ -100,7 +100,7 @@ def _sum(gradients: list, repeats: int, *, estimate: float | None = None, **opti
 
 
 def wire(one: dict, workers: int, gbps: float, *, switch: bool = False) -> float:
-    """Modelled seconds of what was sent. The library counts bytes as a ring sends them; every round after another waits."""
+    """Modelled seconds of what was sent. The library counts bytes as a ring sends them; each further round waits."""
     operation = "switch" if switch else "sum"
     buffer = one["bytes_sent"] * workers / (2 * (workers - 1))
     waits = max(0, one["rounds"] - 1) * wire_seconds(0, operation, workers, gbps)
@@ -126,14 +126,19 @@ def model_iteration(facts: dict, one: dict, workers: int, gbps: float, *, switch
 def section(documents) -> Section:
     parts = [
         prose(
-            "The paper's figure of the speed-up of an iteration. What a worker computes (forward, backward, optimizer), what "
-            "encoding and decoding takes, and the bytes of every message are **measured**: real gradients of four workers, "
+            "The paper's figure of the speed-up of an iteration. What a worker computes (forward, backward, "
+            "optimizer), what "
+            "encoding and decoding takes, and the bytes of every message are **measured**: real gradients of four "
+            "workers, "
             "different batches at the same weights, summed by the library in one process. How long the bytes take on a "
             "link is **modelled**, since the links are not here: "
-            "experiment 4 holds the model against links with a real rate limit. An iteration is computing, codec and wire, one after another; "
+            "experiment 4 holds the model against links with a real rate limit. An iteration is computing, codec and "
+            "wire, one after another; "
             "*overlapped* is the other extreme, where the wire hides behind all of the rest.\n\n"
-            "Two rows each: **lossless**, where the library chooses how to sum for the link it is told of, and the paper's "
-            f"**fixed {percent(FIXED, 2)}**, which loses something wherever more than about 8% is not zero: VGG19 and BERT."
+            "Two rows each: **lossless**, where the library chooses how to sum for the link it is told of, and the "
+            "paper's "
+            f"**fixed {percent(FIXED, 2)}**, which loses something wherever more than about 8% is not zero: VGG19 and "
+            "BERT."
         )
     ]
     for document in documents:
@@ -152,8 +157,10 @@ def _parts(results: dict) -> list[str]:
     if small:
         parts.append(
             prose(
-                "**Small models on a processor**: it computes and codes far slower than a GPU, so that modelled speed-ups say "
-                "nothing about a cluster of GPUs; they show how the parts add up. For fast links the library chooses dense "
+                "**Small models on a processor**: it computes and codes far slower than a GPU, so that modelled "
+                "speed-ups say "
+                "nothing about a cluster of GPUs; they show how the parts add up. For fast links the library chooses "
+                "dense "
                 "sums then."
             )
         )
@@ -165,8 +172,8 @@ def _parts(results: dict) -> list[str]:
         )
         for link, gbps in LINKS.items()
     ]
-    fixed = [round(model_iteration(one, one["fixed"], workers, LINKS[NCCL_LINK])["speedup"], 2) for one in good.values()]
-    series.append((f"{_FIXED}, {NCCL_LINK}", fixed))
+    fixed = [model_iteration(one, one["fixed"], workers, LINKS[NCCL_LINK])["speedup"] for one in good.values()]
+    series.append((f"{_FIXED}, {NCCL_LINK}", [round(speedup, 2) for speedup in fixed]))
     return [
         *parts,
         bars(f"Modelled speed-up over a dense ring ({size})", names, series, y="times", levels=[(1, "dense")]),
@@ -199,8 +206,8 @@ def _measured_table(good: dict, size: str, workers: int) -> str:
                 ]
             )
     header = [
-        "model", "zeros", "compute", "sum", "strategy", "sent, of dense", "encode + decode", "with the host", "estimated",
-        "error of the norm", "wrong",
+        "model", "zeros", "compute", "sum", "strategy", "sent, of dense", "encode + decode", "with the host",
+        "estimated", "error of the norm", "wrong",
     ]
     return table(
         header,
@@ -230,7 +237,8 @@ def _speedup_table(good: dict, workers: int) -> str:
     return table(
         ["model", "sum", *LINKS],
         rows,
-        f"Modelled speed-up of an iteration over a dense ring of {workers} workers. Below 1x it does not pay. The fixed size "
+        f"Modelled speed-up of an iteration over a dense ring of {workers} workers. Below 1x it does not pay. The "
+        "fixed size "
         "is lossy where the table above says that something was estimated, and needs more iterations then.",
     )
 
@@ -242,7 +250,7 @@ def _modelled_table(good: dict, workers: int) -> str:
             found = model_iteration(one, sums[NCCL_LINK], workers, LINKS[NCCL_LINK])
             rows.append([name_of(model, one), what, *_seconds(found)])
     header = ["model", "sum", *_SECONDS]
-    return table(header, rows, f"Modelled, {workers} workers, rings at {NCCL_LINK}, as the paper's over NCCL: the parts.")
+    return table(header, rows, f"Modelled, {workers} workers, rings at {NCCL_LINK}, as the paper's over NCCL.")
 
 
 _SECONDS = ("wire, dense", "wire, ours", "iteration, dense", "iteration, ours", "speed-up", "overlapped")
@@ -262,7 +270,8 @@ def _switch_table(good: dict) -> str:
     return table(
         ["model", "sum", *_SECONDS],
         rows,
-        f"Modelled, {paper.ATP_WORKERS} workers whose sums are made by a switch at {number(SWITCH_GBPS)} Gbps that adds "
+        f"Modelled, {paper.ATP_WORKERS} workers whose sums are made by a switch at {number(SWITCH_GBPS)} Gbps that "
+        "adds "
         "integers, as in the paper's comparison with ATP. Every message crosses a link once.",
     )
 
@@ -284,10 +293,12 @@ def summary(documents) -> list[SummaryRow]:
             (f"over a dense ring, {NCCL_LINK}", paper.ITERATION_SPEEDUP_NCCL[model], best, fixed),
             (f"over a dense switch, {number(SWITCH_GBPS)} Gbps", paper.ITERATION_SPEEDUP_ATP[model], switched, tenth),
         ):
-            note = f"Lossless. At the paper's fixed {percent(FIXED, 2)}, {'lossy' if lossy else 'lossless, too'}: {times(at_tenth)}."
+            loses = "lossy" if lossy else "lossless, too"
+            note = f"Lossless. At the paper's fixed {percent(FIXED, 2)}, {loses}: {times(at_tenth)}."
             rows.append(
                 SummaryRow(
-                    f"Speed-up of an iteration {where}, {name}", times(expected), times(own), own / expected, note, "modelled"
+                    f"Speed-up of an iteration {where}, {name}", times(expected), times(own), own / expected, note,
+                    "modelled",
                 )
             )
     return rows

@@ -1,9 +1,9 @@
 """Experiment 2: what a sketch of a given size gives back of one worker's gradient.
 
-As in 4.1.1 of the paper: a gradient is compressed into 2% to 200% of its size and decompressed at once; what does not
-peel is estimated. Beside the paper's mean relative error, recovery rate and rounds there are the largest error, the share
-of elements that come back bit by bit, and what the lossless mode has to repair. A second worker, whose gradient is zero,
-takes part, since one alone would send nothing.
+As in 4.1.1 of the paper: a gradient is compressed into 2% to 200% of its size and decompressed at once; what does
+not peel is estimated. Beside the paper's mean relative error, recovery rate and rounds there are the largest error,
+the share of elements that come back bit by bit, and what the lossless mode has to repair. A second worker, whose
+gradient is zero, takes part, since one alone would send nothing.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def _recover(gradient, share: float | None, strategy: str = "sketch") -> dict:
         **compare(gradient, arrays[0]),
     }
     if report["lost"] == 0:
-        from ..gradients import count_wrong
+        from ..gradients import verify
 
-        found["wrong"] = count_wrong([gradient], arrays[0], report["error_bound"])
+        found["wrong"] = verify([gradient], arrays[0], report)
     return found
 
 
@@ -129,11 +129,15 @@ def threshold(sizes: list[dict]) -> float | None:
 def section(documents) -> Section:
     parts = [
         prose(
-            "The gradient of one worker is compressed to a fixed size and decompressed, as in section 4.1.1 of the paper. "
-            "The size is that of the sketch, as a share of the dense gradient; the index comes on top of it (its bytes are "
+            "The gradient of one worker is compressed to a fixed size and decompressed, as in section 4.1.1 of the "
+            "paper. "
+            "The size is that of the sketch, as a share of the dense gradient; the index comes on top of it (its "
+            "bytes are "
             "in the column *message*). What does not peel is estimated from the cells. All of this is **measured**.\n\n"
-            "The paper's relative error is a mean over elements, and most of these are many orders of magnitude smaller "
-            "than the largest, with which they share a fixed-point scale; so tables have the error relative to the norm "
+            "The paper's relative error is a mean over elements, and most of these are many orders of magnitude "
+            "smaller "
+            "than the largest, with which they share a fixed-point scale; so tables have the error relative to the "
+            "norm "
             "of the gradient, too. *To repair* is what the lossless mode would exchange again at that size."
         )
     ]
@@ -179,7 +183,8 @@ def _charts(document) -> list[str]:
 
 
 def name_of(model: str, one: dict) -> str:
-    return paper.NAMES[model] if one["full"] else f"small {paper.NAMES[model].replace('VGG19', 'VGG').replace('-base', '')}"
+    name = paper.NAMES[model]
+    return name if one["full"] else f"small {name.replace('VGG19', 'VGG').replace('-base', '')}"
 
 
 def shown(sizes: list[dict]) -> list[dict]:
@@ -213,7 +218,8 @@ def _sizes_table(model: str, one: dict) -> str:
         "largest error, of the largest value", "bit-exact", "to repair",
     ]
     note = (
-        f"{name_of(model, one)}: {one['parameters']:,} elements, {percent(one['density'])} not zero on this worker, after "
+        f"{name_of(model, one)}: {one['parameters']:,} elements, {percent(one['density'])} not zero on this worker, "
+        "after "
         f"{one['steps']} steps; data: {one['data']}. "
     )
     note += (
@@ -242,14 +248,16 @@ def _lossless_table(good: dict) -> str:
         for size in one["lossless"]
     ]
     header = [
-        "model", "lossless mode", "grain", "message, of dense", "rounds", "repaired", "bit-exact", "mean relative error",
-        "error bound", "wrong",
+        "model", "lossless mode", "grain", "message, of dense", "rounds", "repaired", "bit-exact",
+        "mean relative error", "error bound", "wrong",
     ]
     return table(
         header,
         rows,
-        "Lossless: sized by what the step before had. A sketch adds fixed-point numbers, so it is exact to its error bound "
-        "and not bit by bit; values below half of a unit of that are zero. Packed keeps the bits. *Wrong* counts elements "
+        "Lossless: sized by what the step before had. A sketch adds fixed-point numbers, so it is exact to its error "
+        "bound "
+        "and not bit by bit; values below half of a unit of that are zero. Packed keeps the bits. *Wrong* counts "
+        "elements "
         "farther from the gradient than the bound.",
     )
 
@@ -262,7 +270,7 @@ def summary(documents) -> list[SummaryRow]:
             if least is None:
                 continue
             ours = least / one["density"]
-            note = f"Of the sizes tried: {percent(least)} of dense at {percent(one['density'])} non-zeros, without the index"
+            note = f"Of sizes tried: {percent(least)} of dense at {percent(one['density'])} non-zeros, without the index"
             if model == "vgg":
                 note += f" (the paper: {percent(paper.RECOVERY_THRESHOLD)} at {percent(1 - paper.SPARSITY['vgg'])})"
             rows.append(

@@ -115,7 +115,7 @@ class _Course:
         import peelreduce
         import torch
 
-        from ..gradients import count_wrong, gradient_of
+        from ..gradients import gradient_of, verify
         from ..one_process import Team
 
         self.network.load_state_dict(self.start)
@@ -138,7 +138,7 @@ class _Course:
             before = [gradient.clone() for gradient in gradients] if checked else []
             outcome = team.sum(gradients)
             if checked:
-                wrong += count_wrong(before, gradients[0], outcome.report["error_bound"])
+                wrong += verify(before, gradients[0], outcome.report)
             sent += outcome.bytes_sent / outcome.report["dense_bytes"]
             lost += outcome.report["lost"]
             items += outcome.report["items"]
@@ -186,13 +186,17 @@ def label(one: dict) -> str:
 def section(documents) -> Section:
     parts = [
         prose(
-            "Four workers train VGG on Fashion-MNIST, and their gradients are summed through the library: all messages are "
-            "real, though the workers share one machine. **Estimates**: a sketch of a fixed share of the dense size, and "
-            "the median of its cells for what does not peel, as in the paper. **Lossless**: the library's default. **Top-k**: "
+            "Four workers train VGG on Fashion-MNIST, and their gradients are summed through the library: all "
+            "messages are "
+            "real, though the workers share one machine. **Estimates**: a sketch of a fixed share of the dense size, "
+            "and "
+            "the median of its cells for what does not peel, as in the paper. **Lossless**: the library's default. "
+            "**Top-k**: "
             "each worker sends as many of its largest values as the sketch has cells, summed losslessly; with *error "
             "feedback* what it does not send waits for the next step, and without, as in the paper, it is forgotten. "
             "Weights, batches and learning rate are the same for all. All of this is **measured**.\n\n"
-            "*Sent* is what a worker sends, as a share of a dense ring. It is more than the size for estimates, because of "
+            "*Sent* is what a worker sends, as a share of a dense ring. It is more than the size for estimates, "
+            "because of "
             "the index, and for top-k, because workers select different values and the sum has those of all."
         )
     ]
@@ -214,7 +218,8 @@ def _charts(results: dict) -> list[str]:
         ]
         parts.append(lines(f"Training loss, {title} ({what})", curves, x="step", y="loss", log_y=True))
     curves = [
-        Series(label(one), [(step, 100 * right) for step, right in one["tests"]], one["kind"] != LOSSLESS) for one in tenth
+        Series(label(one), [(step, 100 * right) for step, right in one["tests"]], one["kind"] != LOSSLESS)
+        for one in tenth
     ]
     parts.append(lines(f"Test accuracy, all at 10% ({what})", curves, x="step", y="% of test images"))
     parts.append(
@@ -240,7 +245,8 @@ def _charts(results: dict) -> list[str]:
     header = ["sum", "size", "sent", "estimated", "loss at the end", "test accuracy", "wrong"]
     note = (
         f"{what}; data: {results['data']}; {results['workers']} workers with batches of {results['batch']}, "
-        f"{results['steps']} steps, {results['test_images']} test images. *Wrong*: elements of the first and the last sum "
+        f"{results['steps']} steps, {results['test_images']} test images. *Wrong*: elements of the first and the last "
+        "sum "
         "that are not the sum of what was to be sent."
     )
     return [*parts, table(header, rows, note)]
@@ -258,6 +264,7 @@ def summary(documents) -> list[SummaryRow]:
     note += f", lossless: {percent(lossless['accuracy'])}." if lossless else "."
     return [
         SummaryRow(
-            "Test accuracy with estimates at 10%", "better than top-k", percent(estimate["accuracy"]), None, note, "measured"
+            "Test accuracy with estimates at 10%", "better than top-k", percent(estimate["accuracy"]), None, note,
+            "measured",
         )
     ]

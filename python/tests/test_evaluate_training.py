@@ -44,6 +44,8 @@ def test_wrong_sums_are_counted() -> None:
     total[7] += 1e-3
     assert gradients.count_wrong(parts, total, 0) == 1
     assert gradients.count_wrong(parts, total, 1e-2) == 0
+    with pytest.raises(RuntimeError, match="1 of 20,000 elements of a lossless sum"):
+        gradients.verify(parts, total, {"error_bound": 0, "strategy": "packed"})
 
 
 def test_small_sketches_estimate_and_large_ones_recover() -> None:
