@@ -110,7 +110,7 @@ void expect_round_trips_of(const Patterned& what, std::initializer_list<std::uin
 }
 
 TEST(CudaRoundTrip, OfEveryDensityAndShape) {
-  for (const std::uint64_t elements : {std::uint64_t{100'003}, (std::uint64_t{1} << 20) + 7}) {
+  for (const std::uint64_t elements : {scaled(100'003, 20'011), (std::uint64_t{1} << 20) + 7}) {
     if (small_scale() && elements > 1'000'000) continue;
     for (const double density : {0.0, 1e-4, 0.01, 0.1, 0.5, 1.0}) {
       if (small_scale() && (density == 0.5 || density == 1e-4)) continue;
