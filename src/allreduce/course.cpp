@@ -68,11 +68,14 @@ bool wants_grain(const Chunk& chunk) {
   return memory.steps <= 1 || moved || memory.steady >= 64;
 }
 
+// The smallest message by all indexes that there are: items that are moved may come as a list, and those that are ORed
+// as a filter. With a bitmap alone, few elements that lie anywhere would seem to want pairs: half of the bits for twice
+// the values.
 PlanOptions grain_options(const Chunk& chunk) {
   return {.elements = chunk.view.elements(),
           .type = chunk.view.type(),
           .workers = chunk.world.size,
-          .allow_bloom = false,
+          .allow_bloom = !chunk.world.moves_buffers,
           .allow_list = chunk.world.moves_buffers};
 }
 

@@ -36,8 +36,10 @@ std::uint64_t nonzeros(const std::vector<float>& x) {
   return static_cast<std::uint64_t>(std::count_if(x.begin(), x.end(), [](float value) { return value != 0; }));
 }
 
-// The reports of the last of a few steps: the steady state.
-std::vector<Report> reduce(const Arrays& arrays, const StateOptions& options, int steps = 4) {
+// The reports of the last of a few steps: the steady state. A switch only adds integers and ORs.
+enum class Over : std::uint8_t { network, a_switch };
+std::vector<Report> reduce(const Arrays& arrays, const StateOptions& options, int steps = 4,
+                           Over over = Over::network) {
   const auto workers = static_cast<unsigned>(arrays.size());
   std::vector<State> states;
   for (unsigned w = 0; w < workers; ++w) states.emplace_back(options);
@@ -46,7 +48,9 @@ std::vector<Report> reduce(const Arrays& arrays, const StateOptions& options, in
     Arrays sums = arrays;
     RoundTable table(static_cast<std::uint64_t>(step));
     for (unsigned w = 0; w < workers; ++w) {
-      table.join(std::make_unique<Exchange>(states[w], World{.rank = w, .size = workers, .link = kSlowLink}, sums[w]));
+      World world{.rank = w, .size = workers, .link = kSlowLink};
+      world.moves_buffers = world.sums_floats = over == Over::network;
+      table.join(std::make_unique<Exchange>(states[w], world, sums[w]));
     }
     table.run();
     reports.clear();
@@ -201,6 +205,17 @@ TEST(Grain, IsFoundAndPaysOff) {
     const Report without = reduce(arrays, {.strategy = strategy, .grain = 1})[0];
     EXPECT_EQ(found.grain, 64u) << name(strategy);
     EXPECT_LT(found.bytes_sent, without.bytes_sent) << name(strategy);
+  }
+}
+
+// A bitmap of pairs is half of a bitmap, but a filter of single elements is less than either.
+TEST(Grain, OfFewElementsThatLieAnywhereIsOne) {
+  const Arrays arrays = draw_arrays(4, 0.01, 2);
+  for (const Over over : {Over::network, Over::a_switch}) {
+    EXPECT_EQ(reduce(arrays, {.strategy = Strategy::sketch}, 4, over)[0].grain, 1u);
+    const Report found = reduce(arrays, {.strategy = Strategy::packed}, 4, over)[0];
+    EXPECT_EQ(found.grain, 1u);
+    EXPECT_LT(found.bytes_sent, reduce(arrays, {.strategy = Strategy::packed, .grain = 2}, 4, over)[0].bytes_sent);
   }
 }
 
