@@ -10,7 +10,7 @@ void GpuCourse::step(Chunk& chunk, Asks& asks) {
   if (!there_) {
     const std::size_t bytes = Numbers::bytes_for(chunk.world.size);
     std::byte* const words = slot_of(chunk).words.ensure(bytes);
-    // Whole arrays of them are fetched, also where not all were written.
+    // Sums are added to, and whole arrays of numbers are fetched, also where not all were written.
     require(cudaMemsetAsync(words, 0, bytes, stream()), "cudaMemsetAsync");
     there_.emplace(words, chunk.world.size);
     here_.emplace(block_, chunk.world.size);

@@ -20,11 +20,14 @@ __device__ inline void await_ahead() {
 #endif
 }
 
-// Whether a kernel waits: code for earlier GPUs does not, even where it was compiled again for this one.
+// Whether a kernel waits: code for earlier GPUs does not. What a driver made of PTX for a newer GPU is not trusted
+// either: kernels read by loads that a compiler may move ahead of the wait. That none is there was looked up in what
+// nvcc 13.0 makes for sm_90 and sm_100 (no global access before ACQBULK).
 template <typename Kernel>
 bool waits(Kernel* kernel) {
   cudaFuncAttributes about{};
-  return cudaFuncGetAttributes(&about, reinterpret_cast<const void*>(kernel)) == cudaSuccess && about.ptxVersion >= 90;
+  return cudaFuncGetAttributes(&about, reinterpret_cast<const void*>(kernel)) == cudaSuccess &&
+         about.ptxVersion >= 90 && about.binaryVersion == about.ptxVersion;
 }
 
 // cudaGetLastError() tells what goes wrong, as after a launch by <<<>>>.

@@ -164,7 +164,7 @@ cudaError_t peel_blocks(const Geometry& g, const Conversion& how, const Items& a
 // Members of the sketch's blocks: which items each has.
 inline constexpr std::uint32_t kCountStride = 8;  // a counter to a sector: neighbours would wait for each other
 struct Dealt {
-  // By block, then how many of them are overfull, then who is done losing their items. Zero before dealing.
+  // By block, then how many of them are overfull. Zero before dealing.
   std::uint32_t* counts = nullptr;
   std::uint32_t* locals = nullptr;  // blocks x capacity
   std::uint32_t* ranks = nullptr;   // the same
