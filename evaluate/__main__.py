@@ -72,14 +72,20 @@ def perform(module, context: Context, path: Path) -> dict:
         return document
 
     unfinished = "It was interrupted; what is shown was measured before."
-    context.save = lambda results: write({"results": _plain(results), "failed": unfinished})
+    saved: dict = {}
+
+    def save(results: dict) -> None:
+        saved["results"] = _plain(results)
+        write({**saved, "failed": unfinished})
+
+    context.save = save
     try:
         outcome = {"results": _plain(module.run(context))}
     except Unavailable as reason:
         outcome = {"unavailable": str(reason)}
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
-        outcome = {"failed": f"{type(error).__name__}: {error}"}
+        outcome = {**saved, "failed": f"{type(error).__name__}: {error}"}
     document = write(outcome)
     _tidy()
     return document

@@ -116,14 +116,15 @@ def bars(
     labels = [_wrap(group, room) for group in groups]
     bottom = 24 + 15 * max((len(label) for label in labels), default=1)
     height = HEIGHT - BOTTOM + bottom
-    values = [value for _, row in series for value in row if _drawable(value, log_y)]
-    axis = _Axis.over(values + [level for level, _ in levels], log_y, height - bottom, TOP + 10, zero=not log_y)
+    drawn = [value for _, row in series for value in row if _drawable(value, log_y)]
+    axis = _Axis.over(drawn + [level for level, _ in levels], log_y, height - bottom, TOP + 10, zero=not log_y)
     colours = [COLOURS - 1 if name in references else None for name, _ in series]
     free = iter(range(count))
     colours = [next(free) % COLOURS if colour is None else colour for colour in colours]
     out = _frame(axis, width)
     floor = height - bottom
     busy: list[tuple[float, float]] = []
+    values = []  # on top of everything
     for group, label in enumerate(labels):
         centre = LEFT + step * (group + 0.5)
         for at, (name, row) in enumerate(series):
@@ -142,11 +143,10 @@ def bars(
             )
             written = _short(value)
             if bar >= 26 and len(written) * 7 <= bar + 6:
-                out.append(_text(left + bar / 2, top - 4, written, "middle", "value"))
+                values.append(_text(left + bar / 2, top - 4, written, "middle", "halo"))
         for row_number, words in enumerate(label):
             out.append(_text(centre, floor + 17 + 15 * row_number, words, "middle"))
-    labels: list[str] = []
-    out += _levels(levels, axis, width, busy, labels) + labels
+    out += _levels(levels, axis, width, busy, values) + values
     out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{width - RIGHT}" y2="{floor}"/>')
     out.append(_y_label(y))
     return _figure(title, [(name, _swatch(colour)) for colour, (name, _) in zip(colours, series)], out, width, height)

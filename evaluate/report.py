@@ -190,7 +190,7 @@ def _sparsity(documents: Sequence[dict]) -> str:
 
 
 _SPARSITY = """Of all elements of the gradient of one worker, measured at one moment of training; the paper's are averages.
-The paper's data sets are not part of this repository: data that are called drawn are made to resemble them. The zeros of
+The paper's data sets are not part of this repository: data that are called drawn are made to resemble them. Most zeros of
 NCF, LSTM and BERT belong to rows of embeddings that a batch does not touch. Those of VGG19 come from units that ReLU
 silences for a whole batch, so that they depend on data, batch and stage of training; which of these accounts for the
 difference to the paper was not measured."""

@@ -186,16 +186,15 @@ def _parts(results: dict) -> list[str]:
 def _measured_table(good: dict, size: str, workers: int) -> str:
     rows = []
     for model, one in good.items():
-        sums = [(f"lossless, for {link}", found) for link, found in one["lossless"].items()]
-        sums += [(f"lossless, {way} asked for", found) for way, found in one["asked"].items()]
-        sums += [(_FIXED, one["fixed"])]
         own = "GPU" if one["full"] else "host"
-        rows_of = [(what, found, workers, own) for what, found in sums]
-        rows_of += [
-            (f"{what}, for a switch", one[field], paper.ATP_WORKERS, "host")
-            for what, field in (("lossless", "switch"), (_FIXED, "switch_fixed"))
+        sums = [(f"for {link}", found, workers, own) for link, found in one["lossless"].items()]
+        sums += [(f"{way} asked for", found, workers, own) for way, found in one["asked"].items()]
+        sums += [
+            (_FIXED, one["fixed"], workers, own),
+            ("for a switch", one["switch"], paper.ATP_WORKERS, "host"),
+            (f"{_FIXED}, switch", one["switch_fixed"], paper.ATP_WORKERS, "host"),
         ]
-        for what, found, count, memory in rows_of:
+        for what, found, count, memory in sums:
             rows.append(
                 [
                     name_of(model, one),

@@ -34,12 +34,14 @@ Record = dict[str, Any]
 
 
 def run(context: Context) -> dict[str, Any]:
-    if context.gpu:
-        return {"codec": measure_codec(context), "nccl": measure_nccl(context)}
     results: dict[str, Any] = {"codec": measure_codec(context)}
+    context.save(results)
+    if context.gpu:
+        return {**results, "nccl": measure_nccl(context)}
     try:
         rig.refuse_without_network(context)
         results["network"] = measure_network(context)
+        context.save(results)
         results["model"] = validate(context)
     except Unavailable as reason:
         results["network"] = {"unavailable": str(reason)}

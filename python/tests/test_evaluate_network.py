@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from evaluate import rig, wire_model  # noqa: E402
+from evaluate.context import Context, Unavailable  # noqa: E402
 from evaluate.experiments import clock, throughput  # noqa: E402
 
 ALL_REDUCE = {
@@ -68,6 +69,20 @@ def test_wrong_results_are_no_results() -> None:
     assert throughput.codec_record("fixed", {**CODEC, "lost": 7})["lost"] == 7
     with pytest.raises(RuntimeError, match="2 items lost"):
         rig.require_right([{**ALL_REDUCE, "lost": 2}])
+
+
+def test_wrong_sums_over_nccl_fail_and_absent_ones_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bench(context: Context, workers: int) -> list[dict]:
+        if workers == 2:
+            raise Unavailable("no NCCL")
+        rig.require_right([{**ALL_REDUCE, "wrong": 1}])
+        return []
+
+    monkeypatch.setattr(throughput, "_bench_nccl", bench)
+    found = throughput.measure_nccl(Context(quick=True, gpu=True))
+    assert found["missing"] == ["2 workers: no NCCL"]
+    assert "1 elements of a sum were wrong" in found["failed"]
+    assert "Failed over NCCL" in "".join(throughput.section([{"results": {"nccl": found}}]).parts)
 
 
 def test_the_model_beside_a_measurement() -> None:
