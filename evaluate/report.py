@@ -128,7 +128,7 @@ def _experiment(name: str):
 _INTRODUCTION = """
 The evaluation of *Accelerating Distributed Deep Learning using Lossless Homomorphic Compression* (Li, Xu, Chen,
 Dwivedula, Wu, He, Akella, Kim), done again with this library and on other machines. Every figure is one of three
-kinds, and a column or chart has only one of them: **measured**, with the result of every timed operation verified;
+kinds, and it is said of which: **measured**, with results verified;
 **modelled**, from measured parts and a stated model of what this machine does not have, such as a faster link; or a
 **formula**. Figures called the paper's were read from its text.
 """

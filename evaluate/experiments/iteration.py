@@ -126,14 +126,11 @@ def section(documents) -> Section:
     parts = [
         prose(
             "The paper's figure of the speed-up of an iteration. What a worker computes (forward, backward, "
-            "optimizer), what "
-            "encoding and decoding takes, and the bytes of every message are **measured**: real gradients of four "
-            "workers, "
-            "different batches at the same weights, summed by the library in one process. How long the bytes take on a "
-            "link is **modelled**, since the links are not here: "
-            "experiment 4 holds the model against links with a real rate limit. An iteration is computing, codec and "
-            "wire, one after another; "
-            "*overlapped* is the other extreme, where the wire hides behind all of the rest.\n\n"
+            "optimizer), what encoding and decoding takes, and the bytes of every message are **measured**: real "
+            "gradients of four workers, different batches at the same weights, summed by the library in one process. "
+            "How long the bytes take on a link is **modelled**, since the links are not here: experiment 4 holds the "
+            "model against links with a real rate limit. An iteration is computing, codec and wire, one after "
+            "another; *overlapped* is the other extreme, where the wire hides behind all of the rest.\n\n"
             "**Lossless**: the library chooses how to sum for the link it is told of, or is asked for a strategy. "
             f"**Fixed {percent(FIXED, 2)}**: the paper's size of a sketch, which cannot be lossless where more than "
             "about 8% is not zero. Sums here go in chunks of 64 MiB of which each has its share, so that one chunk "
@@ -157,10 +154,8 @@ def _parts(results: dict) -> list[str]:
         parts.append(
             prose(
                 "**Small models on a processor**: it computes and codes far slower than a GPU, so that modelled "
-                "speed-ups say "
-                "nothing about a cluster of GPUs; they show how the parts add up. For fast links the library chooses "
-                "dense "
-                "sums then."
+                "speed-ups say nothing about a cluster of GPUs; they show how the parts add up. For fast links the "
+                "library chooses dense sums then."
             )
         )
     names = [name_of(model, one) for model, one in good.items()]
@@ -213,16 +208,16 @@ def _measured_table(good: dict, size: str, workers: int) -> str:
                 ]
             )
     header = [
-        "model", "zeros", "compute", "sum", "workers", "memory", "strategy", "sent, of dense", "encode + decode", "with the host",
-        "estimated", "error of the norm", "wrong",
+        "model", "zeros", "compute", "sum", "workers", "memory", "strategy", "sent, of dense", "encode + decode",
+        "with the host", "estimated", "error of the norm", "wrong",
     ]
     return table(
         header,
         rows,
         f"Measured, {size}. *Memory*: where gradients were and the codec ran; what is sent to a switch is coded in "
         "host memory, by all cores, and copying it there is not in these times. *With the host*: all that a worker "
-        "does for a sum but communicate, its Python included, as the workers took turns here. *Wrong* counts elements "
-        "that are not the sum.",
+        "does for a sum but communicate, its Python included, as the workers took turns here. *Wrong* counts "
+        "elements that are not the sum.",
     )
 
 
@@ -247,8 +242,7 @@ def _speedup_table(good: dict, workers: int) -> str:
         ["model", "sum", *LINKS],
         rows,
         f"Modelled speed-up of an iteration over a dense ring of {workers} workers. Below 1x it does not pay. The "
-        "fixed size "
-        "is lossy where the table above says that something was estimated, and needs more iterations then.",
+        "fixed size is lossy where the table above says that something was estimated, and needs more iterations then.",
     )
 
 
@@ -280,9 +274,8 @@ def _switch_table(good: dict) -> str:
         ["model", "sum", *_SECONDS],
         rows,
         f"Modelled, {paper.ATP_WORKERS} workers whose sums are made by a switch at {number(SWITCH_GBPS)} Gbps that "
-        "adds "
-        "integers, as in the paper's comparison with ATP. Every message crosses a link once. The codec's time is "
-        "that of host memory.",
+        "adds integers, as in the paper's comparison with ATP. Every message crosses a link once. The codec's time "
+        "is that of host memory.",
     )
 
 

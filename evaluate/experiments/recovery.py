@@ -22,7 +22,6 @@ QUICK_SHARES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0)
 CELLS_PER_ITEM = (0.7, 1.0, 1.1, 1.15, 1.2, 1.23, 1.26, 1.3, 1.35, 1.4)  # where peeling begins to succeed
 QUICK_CELLS_PER_ITEM = (1.0, 1.2, 1.23, 1.3, 1.4)
 LOSSLESS = ("sketch", "packed")
-CHUNKS = "The library sums arrays in chunks of 64 MiB, and a fixed size is divided among them by their length."
 _SHOWN = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0)
 
 
@@ -133,17 +132,16 @@ def section(documents) -> Section:
     parts = [
         prose(
             "The gradient of one worker is compressed to a fixed size and decompressed, as in section 4.1.1 of the "
-            "paper. "
-            "The size is that of the sketch, as a share of the dense gradient; the index comes on top of it (its "
-            "bytes are "
-            "in the column *message*). What does not peel is estimated from the cells. All of this is **measured**.\n\n"
-            f"{CHUNKS} So with full models, whose layers are not equally sparse, more cells are needed than with one "
-            "sketch of everything, as the paper has it. The lossless mode gives each chunk what it needs.\n\n"
+            "paper. The size is that of the sketch, as a share of the dense gradient; the index comes on top of it "
+            "(its bytes are in the column *message*). What does not peel is estimated from the cells. All of this is "
+            "**measured**.\n\n"
+            "The library sums arrays in chunks of 64 MiB, and a fixed size is divided among them by their length. So "
+            "with full models, whose layers are not equally sparse, the densest chunk decides from which size on "
+            "nothing is lost. The lossless mode gives each chunk what it needs.\n\n"
             "The paper's relative error is a mean over elements, and most of these are many orders of magnitude "
-            "smaller "
-            "than the largest, with which they share a fixed-point scale; so tables have the error relative to the "
-            "norm "
-            "of the gradient, too. *To repair* is what the lossless mode would exchange again at that size."
+            "smaller than the largest, with which they share a fixed-point scale; so tables have the error relative "
+            "to the norm of the gradient, too. *To repair* is what the lossless mode would exchange again at that "
+            "size."
         )
     ]
     for document in documents:
@@ -168,7 +166,7 @@ def _charts(document) -> list[str]:
     marks = []
     if "vgg" in good:
         expected = 100 * paper.GAMMA * good["vgg"]["density"]
-        marks = [(expected, f"{paper.GAMMA} cells per non-zero of VGG")]
+        marks = [(expected, f"{paper.GAMMA} per non-zero, VGG")]
     draw = {"x": axis, "log_x": True, "marks": marks}
     parts += [
         lines(f"Share of non-zeros recovered ({where})", series("recovered_share"), y="recovered", **draw),
@@ -224,8 +222,7 @@ def _sizes_table(model: str, one: dict) -> str:
     ]
     note = (
         f"{name_of(model, one)}: {one['parameters']:,} elements, {percent(one['density'])} not zero on this worker, "
-        "after "
-        f"{one['steps']} steps; data: {one['data']}. "
+        f"after {one['steps']} steps; data: {one['data']}. "
     )
     note += (
         f"Nothing is lost from {percent(least)} on, {number(least / one['density'])} cells per non-zero, of the sizes "
@@ -261,10 +258,8 @@ def _lossless_table(good: dict) -> str:
         header,
         rows,
         "Lossless: sized by what the step before had. A sketch adds fixed-point numbers, so it is exact to its error "
-        "bound "
-        "and not bit by bit; values below half of a unit of that are zero. Packed keeps the bits. *Wrong* counts "
-        "elements "
-        "farther from the gradient than the bound.",
+        "bound and not bit by bit; values below half of a unit of that are zero. Packed keeps the bits. *Wrong* "
+        "counts elements farther from the gradient than the bound.",
     )
 
 

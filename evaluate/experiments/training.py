@@ -187,17 +187,15 @@ def section(documents) -> Section:
     parts = [
         prose(
             "Four workers train VGG on Fashion-MNIST, and their gradients are summed through the library: all "
-            "messages are "
-            "real, though the workers share one machine. **Estimates**: a sketch of a fixed share of the dense size, "
-            "and "
-            "the median of its cells for what does not peel, as in the paper. **Lossless**: the library's default. "
-            "**Top-k**: "
-            "each worker sends as many of its largest values as the sketch has cells, summed losslessly; with *error "
-            "feedback* what it does not send waits for the next step, and without, as in the paper, it is forgotten. "
-            "Weights, batches and learning rate are the same for all. All of this is **measured**.\n\n"
+            "messages are real, though the workers share one machine. **Estimates**: a sketch of a fixed share of "
+            "the dense size, and the median of its cells for what does not peel, as in the paper. **Lossless**: the "
+            "library's default. **Top-k**: each worker sends as many of its largest values as the sketch has cells, "
+            "summed losslessly; with *error feedback* what it does not send waits for the next step, and without, as "
+            "in the paper, it is forgotten. Weights, batches and learning rate are the same for all. All of this is "
+            "**measured**.\n\n"
             "*Sent* is what a worker sends, as a share of a dense ring. It is more than the size for estimates, "
-            "because of "
-            "the index, and for top-k, because workers select different values and the sum has those of all.\n\n"
+            "because of the index, and for top-k, because workers select different values and the sum has those of "
+            "all.\n\n"
             "The paper trains until nothing changes any more, and these are the first steps, once for each row: a "
             "difference of two percent or so in accuracy may be chance. At the smallest sizes hardly anything peels "
             "and all is estimated."
@@ -242,8 +240,7 @@ def _charts(results: dict) -> list[str]:
     note = (
         f"{what}; data: {results['data']}; {results['workers']} workers with batches of {results['batch']}, "
         f"{results['steps']} steps, {results['test_images']} test images. *Wrong*: elements of the first and the last "
-        "sum "
-        "that are not the sum of what was to be sent."
+        "sum that are not the sum of what was to be sent."
     )
     return [*parts, table(header, rows, note)]
 
