@@ -38,12 +38,10 @@ def main() -> int:
         if module.GPU is not None and module.GPU != options.gpu:
             continue
         print(f"{name}: {module.TITLE}", file=sys.stderr, flush=True)
-        document = perform(module, Context(**context_of))
-        path = options.out / f"{name}{'-gpu' if options.gpu else ''}.json"
-        path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
-        ending = document.get("unavailable") or document.get("failed") or "done"
+        document = perform(module, Context(**context_of), options.out / f"{name}{'-gpu' if options.gpu else ''}.json")
+        ending = document.get("unavailable") or "; ".join(failures(document)) or "done"
         print(f"    {ending} ({duration(document['seconds'])})", file=sys.stderr, flush=True)
-        if "failed" in document:
+        if failures(document):
             failed.append(name)
     print(write_report(options.out))
     if failed:
@@ -51,32 +49,54 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def perform(module, context: Context) -> dict:
-    """One experiment, as a document. A failure is told in the report and does not keep the others from running."""
+def perform(module, context: Context, path: Path) -> dict:
+    """One experiment, as a document at that path. A failure is told in the report and does not keep the others from
+    running; what an experiment saved on its way is there even if the process is ended from outside."""
     begin = time.monotonic()
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    outcome = {}
+
+    def write(outcome: dict) -> dict:
+        document = {
+            "experiment": module.NAME,
+            "schema": SCHEMA,
+            "quick": context.quick,
+            "gpu": context.gpu,
+            "date": date,
+            "seconds": round(time.monotonic() - begin, 1),
+            "machine": machine(),
+            "versions": versions(context.program),
+            "commands": context.commands,
+            **outcome,
+        }
+        path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+        return document
+
+    unfinished = "It was interrupted; what is shown was measured before."
+    saved: dict = {}
+
+    def save(results: dict) -> None:
+        saved["results"] = _plain(results)
+        write({**saved, "failed": unfinished})
+
+    context.save = save
     try:
-        outcome["results"] = _plain(module.run(context))
+        outcome = {"results": _plain(module.run(context))}
     except Unavailable as reason:
-        outcome["unavailable"] = str(reason)
+        outcome = {"unavailable": str(reason)}
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
-        outcome["failed"] = f"{type(error).__name__}: {error}"
-    document = {
-        "experiment": module.NAME,
-        "schema": SCHEMA,
-        "quick": context.quick,
-        "gpu": context.gpu,
-        "date": date,
-        "seconds": round(time.monotonic() - begin, 1),
-        "machine": machine(),
-        "versions": versions(context.program),
-        "commands": context.commands,
-        **outcome,
-    }
+        outcome = {**saved, "failed": f"{type(error).__name__}: {error}"}
+    document = write(outcome)
     _tidy()
     return document
+
+
+def failures(value) -> list[str]:
+    """What failed in a document: all of it, or a part that its results tell of. A wrong lossless sum is among these."""
+    if isinstance(value, dict):
+        own = [value["failed"]] if isinstance(value.get("failed"), str) else []
+        return own + [what for one in value.values() for what in failures(one)]
+    return [what for one in value for what in failures(one)] if isinstance(value, list) else []
 
 
 def _plain(value):

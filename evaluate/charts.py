@@ -46,21 +46,52 @@ def lines(
 ) -> str:
     """Points joined by lines. Levels are horizontal lines with a label, marks are vertical ones. What is above `top` is
     cut off."""
-    return _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined=True)
-
-
-def points(
-    title: str,
-    series: Sequence[Series],
-    x: str = "",
-    y: str = "",
-    log_x: bool = False,
-    log_y: bool = False,
-    levels: Sequence[tuple[float, str]] = (),
-    marks: Sequence[tuple[float, str]] = (),
-    top: float | None = None,
-) -> str:
-    return _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined=False)
+    kept = [(one, [(a, b) for a, b in one.points if _drawable(a, log_x) and _drawable(b, log_y)]) for one in series]
+    floor = HEIGHT - BOTTOM
+    shown = [b if top is None else min(b, top) for _, own in kept for _, b in own] + [level for level, _ in levels]
+    vertical = _Axis.over(shown, log_y, floor, TOP)
+    if not log_y and 0 < vertical.low < 0.5 * vertical.high:  # near enough to zero to start there
+        vertical = _Axis.over(shown, log_y, floor, TOP, zero=True)
+    across = _x_axis([a for _, own in kept for a, _ in own] + [mark for mark, _ in marks], log_x)
+    out = _frame(vertical, WIDTH)
+    for value in across.ticks:
+        here = across.at(value)
+        out.append(f'<line class="axis" x1="{here:.1f}" y1="{floor}" x2="{here:.1f}" y2="{floor + 5}"/>')
+        out.append(_text(here, floor + 18, tick(value), "middle"))
+    out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}"/>')
+    labels = []  # on top of everything
+    legend = []
+    busy = []  # where series are
+    colour = 0
+    for one, own in kept:
+        style = "reference" if one.reference else f"s{colour % COLOURS}"
+        mark = 0 if one.reference else colour
+        dash = "5 4" if one.dashed or one.reference else _DASHES[colour % len(_DASHES)]
+        if not one.reference:
+            colour += 1
+        route = [(across.at(a), vertical.at(b)) for a, b in own]
+        busy += _along(route)
+        for piece in _below(route, TOP):
+            places = " ".join(f"{a:.1f},{b:.1f}" for a, b in piece)
+            out.append(f'<polyline class="series {style}" stroke-dasharray="{dash or "none"}" points="{places}"/>')
+        crowded = len(own) > 40
+        for (a, b), (left, down) in zip(own, route) if not crowded else ():
+            if down >= TOP - 0.5:
+                out.append(_mark(mark, left, down, style, escape(f"{one.name}: {number(b)} at {number(a)}")))
+        legend.append((one.name, _key(mark, style, dash, marked=not crowded)))
+    for mark, label in marks:
+        here = across.at(mark)
+        out.append(f'<line class="level" x1="{here:.1f}" y1="{TOP}" x2="{here:.1f}" y2="{floor}"/>')
+        wide = len(label) * _GLYPH
+        heights = range(TOP + 12, floor - 6, 16)
+        spots = [(here + 5, high, "start") for high in heights if here + 5 + wide < WIDTH]
+        spots += [(here - 5, high, "end") for high in heights if here - 5 - wide > LEFT]
+        labels.append(_place(label, spots, busy))
+    out += _levels(levels, vertical, WIDTH, busy, labels)
+    out += labels
+    out.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x, "middle"))
+    out.append(_y_label(y))
+    return _figure(title, legend, out, WIDTH, HEIGHT)
 
 
 def bars(
@@ -85,14 +116,15 @@ def bars(
     labels = [_wrap(group, room) for group in groups]
     bottom = 24 + 15 * max((len(label) for label in labels), default=1)
     height = HEIGHT - BOTTOM + bottom
-    values = [value for _, row in series for value in row if _drawable(value, log_y)]
-    axis = _Axis.over(values + [level for level, _ in levels], log_y, height - bottom, TOP + 10, zero=not log_y)
+    drawn = [value for _, row in series for value in row if _drawable(value, log_y)]
+    axis = _Axis.over(drawn + [level for level, _ in levels], log_y, height - bottom, TOP + 10, zero=not log_y)
     colours = [COLOURS - 1 if name in references else None for name, _ in series]
     free = iter(range(count))
     colours = [next(free) % COLOURS if colour is None else colour for colour in colours]
     out = _frame(axis, width)
     floor = height - bottom
     busy: list[tuple[float, float]] = []
+    values = []  # on top of everything
     for group, label in enumerate(labels):
         centre = LEFT + step * (group + 0.5)
         for at, (name, row) in enumerate(series):
@@ -111,11 +143,10 @@ def bars(
             )
             written = _short(value)
             if bar >= 26 and len(written) * 7 <= bar + 6:
-                out.append(_text(left + bar / 2, top - 4, written, "middle", "value"))
+                values.append(_text(left + bar / 2, top - 4, written, "middle", "halo"))
         for row_number, words in enumerate(label):
             out.append(_text(centre, floor + 17 + 15 * row_number, words, "middle"))
-    labels: list[str] = []
-    out += _levels(levels, axis, width, busy, labels) + labels
+    out += _levels(levels, axis, width, busy, values) + values
     out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{width - RIGHT}" y2="{floor}"/>')
     out.append(_y_label(y))
     return _figure(title, [(name, _swatch(colour)) for colour, (name, _) in zip(colours, series)], out, width, height)
@@ -263,56 +294,6 @@ def _x_axis(values: Sequence[float], log: bool) -> _Axis:
     return _Axis(axis.low, axis.high, log, axis.start, axis.end, ticks)
 
 
-def _plot(title, series, x, y, log_x, log_y, levels, marks, top, joined) -> str:
-    kept = [(one, [(a, b) for a, b in one.points if _drawable(a, log_x) and _drawable(b, log_y)]) for one in series]
-    floor = HEIGHT - BOTTOM
-    shown = [b if top is None else min(b, top) for _, own in kept for _, b in own] + [level for level, _ in levels]
-    vertical = _Axis.over(shown, log_y, floor, TOP)
-    if not log_y and 0 < vertical.low < 0.5 * vertical.high:  # near enough to zero to start there
-        vertical = _Axis.over(shown, log_y, floor, TOP, zero=True)
-    across = _x_axis([a for _, own in kept for a, _ in own] + [mark for mark, _ in marks], log_x)
-    out = _frame(vertical, WIDTH)
-    for value in across.ticks:
-        here = across.at(value)
-        out.append(f'<line class="axis" x1="{here:.1f}" y1="{floor}" x2="{here:.1f}" y2="{floor + 5}"/>')
-        out.append(_text(here, floor + 18, tick(value), "middle"))
-    out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}"/>')
-    labels = []  # on top of everything
-    legend = []
-    busy = []  # where series are
-    colour = 0
-    for one, own in kept:
-        style = "reference" if one.reference else f"s{colour % COLOURS}"
-        mark = 0 if one.reference else colour
-        dash = "5 4" if one.dashed or one.reference else _DASHES[colour % len(_DASHES)]
-        if not one.reference:
-            colour += 1
-        route = [(across.at(a), vertical.at(b)) for a, b in own]
-        busy += _along(route) if joined else route
-        if joined:
-            for piece in _below(route, TOP):
-                places = " ".join(f"{a:.1f},{b:.1f}" for a, b in piece)
-                out.append(f'<polyline class="series {style}" stroke-dasharray="{dash or "none"}" points="{places}"/>')
-        crowded = joined and len(own) > 40
-        for (a, b), (left, down) in zip(own, route) if not crowded else ():
-            if down >= TOP - 0.5:
-                out.append(_mark(mark, left, down, style, escape(f"{one.name}: {number(b)} at {number(a)}")))
-        legend.append((one.name, _key(mark, style, dash if joined else None, marked=not crowded)))
-    for mark, label in marks:
-        here = across.at(mark)
-        out.append(f'<line class="level" x1="{here:.1f}" y1="{TOP}" x2="{here:.1f}" y2="{floor}"/>')
-        wide = len(label) * _GLYPH
-        heights = range(TOP + 12, floor - 6, 16)
-        spots = [(here + 5, high, "start") for high in heights if here + 5 + wide < WIDTH]
-        spots += [(here - 5, high, "end") for high in heights if here - 5 - wide > LEFT]
-        labels.append(_place(label, spots, busy))
-    out += _levels(levels, vertical, WIDTH, busy, labels)
-    out += labels
-    out.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x, "middle"))
-    out.append(_y_label(y))
-    return _figure(title, legend, out, WIDTH, HEIGHT)
-
-
 def _along(route: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Places on a line, close enough that no label slips between them."""
     out = list(route)
@@ -383,7 +364,8 @@ def _levels(levels, axis: _Axis, width: float, busy: list[tuple[float, float]], 
         heights = [
             high for high in (here - 5, here + 15) if TOP - 4 < high - 10 and high < max(axis.start, axis.end) - 2
         ] or [here - 5]
-        sides = ((width - RIGHT - 4, "end"), (LEFT + 6, "start"), ((LEFT + width) / 2, "middle"))
+        middle = [(LEFT + (width - LEFT - RIGHT) * share, "middle") for share in (0.5, 0.35, 0.65)]
+        sides = ((width - RIGHT - 4, "end"), (LEFT + 6, "start"), *middle)
         labels.append(_place(label, [(x, high, side) for x, side in sides for high in heights], busy))
     return out
 
@@ -403,10 +385,8 @@ def _mark(kind: int, x: float, y: float, style: str, told: str = "") -> str:
     return f'<path class="mark {style}" transform="translate({x:.1f} {y:.1f})" d="{path}">{title}</path>'
 
 
-def _key(mark: int, style: str, dash: str | None, marked: bool) -> str:
-    line = ""
-    if dash is not None:
-        line = f'<line class="series {style}" stroke-dasharray="{dash or "none"}" x1="1" y1="8" x2="33" y2="8"/>'
+def _key(mark: int, style: str, dash: str, marked: bool) -> str:
+    line = f'<line class="series {style}" stroke-dasharray="{dash or "none"}" x1="1" y1="8" x2="33" y2="8"/>'
     drawn = line + (_mark(mark, 17, 8, style) if marked else "")
     return f'<svg class="key" viewBox="0 0 34 16" width="34" height="16">{drawn}</svg>'
 

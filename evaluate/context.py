@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,7 @@ class Context:
     data: Path | None = None  # a folder with MODEL.masks.xz
     program: Path = ROOT / "build/release/peel"
     commands: list[str] = field(default_factory=list)  # as a reader would type them, in the root of the repository
+    save: Callable[[dict], object] = lambda results: None  # keeps results so far, should the rest be interrupted
 
     def command(self, words: list, timeout: float | None = None, env: dict[str, str] | None = None) -> str:
         """Runs it in the root of the repository and returns its standard output; a failure is a RuntimeError."""

@@ -167,7 +167,7 @@ def count_wrong(addends: list[torch.Tensor], total: torch.Tensor, error_bound: f
     epsilon = torch.finfo(torch.float32).eps
     wrong = 0
     for got, *parts in slices(total, *addends):
-        exact = sum(part.double() for part in parts)
+        exact = parts[0] + parts[1] if len(parts) == 2 else sum(part.double() for part in parts)  # two: half a unit off
         magnitude = sum(part.abs() for part in parts)
         wrong += int(((got - exact).abs() > error_bound + len(parts) * epsilon * magnitude).sum())
     return wrong
@@ -187,8 +187,11 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def each_model(models: tuple[str, ...], measure: Callable[[str], dict]) -> dict[str, dict]:
-    """What was measured of each, or a sentence where it failed: the others are measured all the same."""
+def each_model(
+    models: tuple[str, ...], measure: Callable[[str], dict], save: Callable[[dict], object]
+) -> dict[str, dict]:
+    """What was measured of each, or a sentence where it failed: the others are measured all the same. All that there is
+    so far is saved after each."""
     found = {}
     for model in models:
         try:
@@ -196,6 +199,7 @@ def each_model(models: tuple[str, ...], measure: Callable[[str], dict]) -> dict[
         except Exception as error:  # noqa: BLE001: whatever it was, the report says so
             traceback.print_exc()
             found[model] = {"failed": f"{type(error).__name__}: {error}"}
+        save(found)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     return found

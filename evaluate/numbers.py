@@ -38,6 +38,11 @@ def times(ratio: float | None) -> str:
     return "–" if ratio is None else f"{number(ratio)}x"
 
 
+def rate(bits: float) -> str:
+    """Of a link, in bits per second."""
+    return f"{bits / 1e9:g} Gbps" if bits >= 1e9 else f"{bits / 1e6:g} Mbps"
+
+
 def size(count: float | None) -> str:
     """Bytes in decimal units."""
     if count is None:

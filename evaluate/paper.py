@@ -11,14 +11,11 @@ import math
 GAMMA = 1.23
 # 3.3: the size of Count Sketch and Bloom filter is less than this many times S_min.
 SIZE_BOUND = 1.6
-# 3.4: consecutive parameters that share an index.
-BATCH = 1024
 
 # Table 1.
 MODELS = ("ncf", "lstm", "vgg", "bert")
 NAMES = {"ncf": "NCF", "lstm": "LSTM", "vgg": "VGG19", "bert": "BERT-base"}
 DATA_SETS = {"ncf": "ml-25m", "lstm": "GBW", "vgg": "CIFAR-10", "bert": "SQuAD"}
-BATCH_SIZES = {"ncf": 1024, "lstm": 64, "vgg": 128, "bert": 8}
 PARAMETERS = {"ncf": 29.7e6, "lstm": 426e6, "vgg": 140e6, "bert": 109e6}
 SPARSITY = {"ncf": 0.989, "lstm": 0.945, "vgg": 0.304, "bert": 0.208}  # share of zeros, on average
 
@@ -26,20 +23,16 @@ SPARSITY = {"ncf": 0.989, "lstm": 0.945, "vgg": 0.304, "bert": 0.208}  # share o
 RECOVERY_THRESHOLD = 0.856
 # log log n + O(1) rounds: the first term.
 RECOVERY_ROUNDS = 4.7
-RECOVERY_SHARES = (0.02, 2.0)  # of the original size, from and to
 
 # 4.1.2, figure of throughput over NCCL: A100, one worker with one GPU, Gbps at small messages and at the worst.
 CODEC_GBPS = 646.0
 CODEC_GBPS_LEAST = 64.7
-# The greatest speed-ups over NCCL: four workers with one GPU each; with two GPUs each; at 10% of the size.
+# The greatest speed-up over NCCL: four workers with one GPU each.
 NCCL_SPEEDUP = 4.97
-NCCL_SPEEDUP_TWO_GPUS = 3.71
-NCCL_SPEEDUP_AT_TENTH = 3.01
-# The size from which on its throughput falls below that of NCCL.
+# The share of the original size from which on its throughput may fall below that of NCCL.
 NCCL_BREAK_EVEN = 0.60
 # Figure of throughput over ATP: the greatest speed-up over in-network aggregation.
 ATP_SPEEDUP = 6.33
-NCCL_LINK_BITS = 100e9
 ATP_LINK_BITS = 10e9
 
 # 4.2, figure of speed-ups of an iteration, messages of 10% of the original size.
@@ -51,7 +44,7 @@ ITERATION_SPEEDUP_ATP = {
     "vgg": 3.74,
     "bert": 1.17,
 }  # two workers, one RTX 2080 each, 10 Gbps
-NCCL_WORKERS, NCCL_GPUS_EACH, ATP_WORKERS = 4, 2, 2
+NCCL_WORKERS, ATP_WORKERS = 4, 2
 
 
 def least_bits(elements: int, nonzeros: int, bits: int) -> float:

@@ -278,7 +278,7 @@ All workers have {density} of their elements non-zero, at random places, in arra
 each worker's elements (the overlap) is common to all, and the rest is nobody else's; where the overlap is called
 random, supports are independent and meet by chance. Up to {most} workers are threads of one process that exchange real
 messages. Every sum was compared on every worker; none was wrong and nothing was lost. Bytes are those that a worker
-sends.
+sends; `packed` and `sketch` have a bitmap or a Bloom filter as the library chooses, and bytes may fall where that changes.
 """
 
 _CHOICE = """

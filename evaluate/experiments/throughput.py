@@ -17,6 +17,7 @@ from typing import Any
 from .. import paper, rig, wire_model
 from ..charts import Series, lines
 from ..context import ROOT, Context, Unavailable
+from ..numbers import number, rate, times
 from ..report import Section, SummaryRow, prose, table
 
 NAME = "throughput"
@@ -25,19 +26,22 @@ GPU = None
 
 SIZES = [0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0]
 QUICK_SIZES = [0.02, 0.1, 0.4, 1.0]
-VGG_DENSITY = 0.696  # the paper: 30.4% of VGG19's gradient are zeros
+VGG_DENSITY = round(1 - paper.SPARSITY["vgg"], 3)
 BITMAP = 1 / 32  # of float32, at one bit for each element
 NCCL_BUDGET = 90  # seconds, after which no further number of workers is begun
+_TRANSPORTS = {"mpi": "MPI", "switch": "switch"}
 Record = dict[str, Any]
 
 
 def run(context: Context) -> dict[str, Any]:
-    if context.gpu:
-        return {"codec": measure_codec(context), "nccl": measure_nccl(context)}
     results: dict[str, Any] = {"codec": measure_codec(context)}
+    context.save(results)
+    if context.gpu:
+        return {**results, "nccl": measure_nccl(context)}
     try:
         rig.refuse_without_network(context)
         results["network"] = measure_network(context)
+        context.save(results)
         results["model"] = validate(context)
     except Unavailable as reason:
         results["network"] = {"unavailable": str(reason)}
@@ -123,15 +127,18 @@ def measure_nccl(context: Context) -> dict[str, Any]:
     begin = time.monotonic()
     found: list[Record] = []
     missing: list[str] = []
+    failed: list[str] = []
     for workers in (4, 2) if context.quick else (4, 2, 8, 3):
         if time.monotonic() - begin > NCCL_BUDGET:
             missing.append(f"{workers} workers were not begun within the {NCCL_BUDGET} s given.")
             continue
         try:
             found += [reduced(line) for line in _bench_nccl(context, workers)]
-        except (RuntimeError, Unavailable) as error:  # what was measured before is kept
-            missing.append(f"{workers} workers: {error}")
-    return {"records": found, "missing": missing}
+        except Unavailable as reason:
+            missing.append(f"{workers} workers: {reason}")
+        except RuntimeError as error:  # what was measured before is kept
+            failed.append(f"{workers} workers: {error}")
+    return {"records": found, "missing": missing, **({"failed": "; ".join(failed)} if failed else {})}
 
 
 def _bench_nccl(context: Context, workers: int) -> list[Record]:
@@ -220,23 +227,17 @@ def validate(context: Context) -> list[Record]:
 
 def modelled(line: Record) -> Record:
     """What the model says of a line: bytes and rounds are those that were counted, the rest is arithmetic."""
-    workers, rate = line["workers"], line["rate_bits"] / 1e9
-    ring = wire_model.bytes_over_link(1, "sum", workers)
-    strategy = line["chosen"]
+    workers, link = line["workers"], line["rate_bits"] / 1e9
+    switch = line["transport"] == "switch"
     seconds = wire_model.exchange_seconds(
-        strategy,
-        workers,
-        rate,
-        payload=line["bytes_sent"] / ring,
-        switch=line["transport"] == "switch",
-        latency=wire_model.NETWORK_LATENCY,
+        line["bytes_sent"], line["rounds"], workers=workers, gbps=link, switch=switch
     )
     return {
         "transport": line["transport"],
         "workers": workers,
-        "gbps": rate,
-        "strategy": strategy,
-        "bytes": line["bytes_sent"] / ring,
+        "gbps": link,
+        "strategy": line["chosen"],
+        "bytes": line["bytes_sent"] / wire_model.bytes_over_link(1, "sum", workers),
         "modelled": seconds,
         "measured": line["seconds"],
         "codec": line["encode_s"] + line["decode_s"],
@@ -254,7 +255,8 @@ def section(documents: list[dict[str, Any]]) -> Section:
         "time of compressing, aggregating and recovering it, however many workers there are. Every sum and every decoded "
         "element here was compared with the known one. Lossless sizes come from the density of what was drawn; in the "
         "series of fixed size the density is that of VGG19 in the paper, so that most sizes are too small to be lossless "
-        "and the rest is estimated."
+        "and the rest is estimated. The paper's single worker that reaches a switch alone, and its workers of two GPUs "
+        "each, were not measured."
     )]  # fmt: skip
     everything = [document.get("results") or {} for document in documents]
     for name, shown in (("codec", _codec_parts), ("nccl", _nccl_parts), ("network", _network_parts),
@@ -274,7 +276,7 @@ def _curve(name: str, records: list[Record], value: str, **more: Any) -> Series:
 
 
 def _where(record: Record) -> str:
-    return record["gpu"] or f"{record['threads']} thread of the processor"
+    return record["gpu"] or f"the processor, threads: {record['threads']}"
 
 
 def _codec_parts(records: list[Record]) -> list[str]:
@@ -287,24 +289,26 @@ def _codec_parts(records: list[Record]) -> list[str]:
     ]
     levels = [(paper.CODEC_GBPS_LEAST, "the paper's slowest"), (paper.CODEC_GBPS, "the paper's fastest, on an A100")]
     rows = [
-        [one["kind"], one["codec"], f"{one['density']:.2%}", _percent(one["size"]), f"{one['gbps']:,.1f}",
-         f"{gbps(one['elements'], one['memcpy_s']):,.0f}", one["rounds"], _percent(one["lost"] / max(one["items"], 1)),
-         "-" if one["mean_relative_error"] is None else f"{one['mean_relative_error']:.3g}", one["wrong"]]
+        [one["kind"], one["codec"], f"{one['density']:.2%}", _percent(one["size"]), number(one["gbps"]),
+         number(gbps(one["elements"], one["memcpy_s"])), one["rounds"], _percent(one["lost"] / max(one["items"], 1)),
+         number(one["mean_relative_error"]), one["wrong"]]
         for one in records
     ]  # fmt: skip
     header = ["kind", "codec", "density", "size", "Gbps", "copying, Gbps", "rounds", "not peeled", "their error", "wrong"]
     lost = sum(one["lost"] for one in records if one["kind"] == "lossless")
     more = f" {lost} items of lossless sizes did not peel; a repair, which is not timed here, fetches them." if lost else ""
+    slow = " Sketches that are too small, of which most is estimated, are the slowest."
     return [
         lines(f"Codec alone, {where}", series, x="compressed size, % of dense", y="Gbps", log_x=True,
               log_y=True, levels=levels),
-        table(header, rows, note=f"Encode and decode of {records[0]['elements']:,} float32 on {where}; measured.{more}"),
+        table(header, rows, note=f"Encode and decode of {records[0]['elements']:,} float32 on {where}; measured.{slow}{more}"),
     ]
 
 
 def _nccl_parts(found: dict[str, Any]) -> list[str]:
     records = found["records"]
     told = ["Not measured over NCCL: " + " ".join(found["missing"])] if found["missing"] else []
+    told += [f"**Failed over NCCL:** {found['failed']}"] if "failed" in found else []
     if not records:
         return [prose(text) for text in told]
     series = [
@@ -312,10 +316,13 @@ def _nccl_parts(found: dict[str, Any]) -> list[str]:
         for strategy in ("packed", "sketch")
         for workers in sorted({one["workers"] for one in records})
     ]
+    plain = sorted(gbps(one["elements"], one["baseline_seconds"]) for one in records)
     text = (
         "All-reduces over NCCL: the workers are ranks that share one GPU and talk over sockets, so that every byte passes "
-        "the network stack of one machine. Eight ranks stand for the paper's four workers of two GPUs each; pairs that are "
-        "joined by NVLink were not measured."
+        "the network stack of one machine. Eight ranks are as many as the GPUs of the paper's four workers, but no two of "
+        "them are joined by NVLink. `ncclAllReduce` aggregates "
+        f"{number(plain[0])} to {number(plain[-1])} Gbps here; over faster links, such as the paper's of 100 Gbps, there is "
+        "less to gain."
     )
     levels = [(1, "ncclAllReduce"), (paper.NCCL_SPEEDUP, "the paper's best")]
     return [
@@ -336,32 +343,31 @@ def _all_reduce_table(records: list[Record], value: str, compared: str) -> str:
     `value` names the field of the latter, and `compared` what it is compared with.
     """
     strategies = [name for name in ("auto", "packed", "sketch") if any(one["strategy"] == name for one in records)]
-    header = ["workers", "density", f"{compared}, ms"]
-    header += [word for name in strategies for word in (f"{name}: size", "Gbps", "times as fast")]
+    header = ["workers", "density", f"{compared}, ms", *(["auto takes"] if "auto" in strategies else [])]
+    header += [f"{name}: {word}" for name in strategies for word in ("size", "Gbps", "speed-up")]
     rows = []
-    for workers, density in dict.fromkeys((one["workers"], one["density"]) for one in records):
+    for workers, density in sorted({(one["workers"], one["density"]) for one in records}):
         here = {one["strategy"]: one for one in records if (one["workers"], one["density"]) == (workers, density)}
         if not set(strategies) <= set(here):
             continue
         dense = here[strategies[0]]["seconds"] * here[strategies[0]][value]
-        row = [workers, f"{density:.2%}", f"{dense * 1e3:.1f}"]
-        for name in strategies:
-            one = here[name]
-            size = f"{one['size']:.1%}" + (f" ({one['chosen']})" if name == "auto" else "")
-            row += [size, f"{one['gbps']:.3g}", f"{one[value]:.2f}"]
+        row = [workers, f"{density:.2%}", number(dense * 1e3), *([here["auto"]["chosen"]] if "auto" in here else [])]
+        for one in (here[name] for name in strategies):
+            row += [_percent(one["size"]), number(one["gbps"]), times(one[value])]
         rows.append(row)
     one = records[0]
     checked = sum(record["summed"] * record["workers"] for record in records)
     wrong = sum(record["wrong"] for record in records)
-    what = (f"{one['elements']:,} elements of 4 bytes on every worker; medians of {one['repeat']}; measured. {wrong} of "
-            f"{checked:,} elements compared were wrong.")  # fmt: skip
+    what = (f"{one['elements']:,} elements of 4 bytes on every worker; medians of {one['repeat']}; measured. Speed-ups are "
+            f"over {compared}, as it was in the same run; below 1x it does not pay. {wrong} of {checked:,} elements "
+            "compared were wrong.")  # fmt: skip
     return table(header, rows, note=what)
 
 
 def _network_parts(found: dict[str, Any]) -> list[str]:
     if "unavailable" in found:
         return [prose(found["unavailable"])]
-    rate = f"{found['mpi'][0]['rate_bits'] / 1e6:g} Mbit/s"
+    link = rate(found["mpi"][0]["rate_bits"])
     mpi = [
         _curve(f"{strategy}, {workers} workers", _of(found["mpi"], strategy, workers), "speedup")
         for strategy in ("auto", "packed", "sketch")
@@ -375,15 +381,15 @@ def _network_parts(found: dict[str, Any]) -> list[str]:
     ]
     return [
         prose(
-            f"Links of {rate} in each direction, one for each worker, joined by a bridge or by a switch that adds. The "
+            f"Links of {link} in each direction, one for each worker, joined by a bridge or by a switch that adds. The "
             "paper's second cluster has a switch that adds dense integers (ATP); here that is a dense sum of int32 through "
             "the same switch as ours. A worker alone has nothing to exchange and is not measured here, unlike in the paper. "
             "The limiter lets the first 64 KiB of a burst pass at once, which flatters the smallest messages."
         ),
-        lines(f"Over MPI at {rate}: times as fast as its dense sum", mpi, x="compressed size, % of dense", y="speed-up",
+        lines(f"Over MPI at {link}: times as fast as its dense sum", mpi, x="compressed size, % of dense", y="speed-up",
               log_x=True, log_y=True, levels=[(1, "dense, MPI")]),
         _all_reduce_table(found["mpi"], "speedup", "dense MPI"),
-        lines(f"Through a switch at {rate}: times as fast as dense int32", switch, x="compressed size, % of dense",
+        lines(f"Through a switch at {link}: times as fast as dense int32", switch, x="compressed size, % of dense",
               y="speed-up", log_x=True, log_y=True, levels=levels),
         _all_reduce_table(found["switch"], "over_dense_switch", "dense int32"),
     ]  # fmt: skip
@@ -391,19 +397,20 @@ def _network_parts(found: dict[str, Any]) -> list[str]:
 
 def _model_parts(records: list[Record]) -> list[str]:
     rows = [
-        [one["transport"], one["workers"], f"{one['gbps'] * 1e3:g}", one["strategy"], f"{one['bytes'] / 1e6:.2f}",
-         f"{one['measured'] * 1e3:.1f}", f"{one['codec'] * 1e3:.1f}", f"{one['modelled'] * 1e3:.1f}",
-         f"{one['error']:+.0%}"]
+        [_TRANSPORTS[one["transport"]], one["workers"], rate(one["gbps"] * 1e9), one["strategy"],
+         f"{one['bytes'] / 1e6:.2f}", f"{one['measured'] * 1e3:.1f}", f"{one['codec'] * 1e3:.1f}",
+         f"{one['modelled'] * 1e3:.1f}", f"{round(100 * one['error']):+d}%"]
         for one in records
     ]  # fmt: skip
-    header = ["transport", "workers", "Mbit/s", "strategy", "MB of a worker", "measured ms", "of these codec",
-              "wire, modelled ms", "error"]  # fmt: skip
+    header = ["transport", "workers", "links", "strategy", "MB of a worker", "whole sum, measured, ms",
+              "codec in it, measured, ms", "wire, modelled, ms", "model by measured"]  # fmt: skip
     return [
         prose(
             "The model of the wire that stands for links of 10 Gbps and more elsewhere in this report, beside whole sums "
-            "over links that can be made here. It counts bytes and steps only. Messages go in parts, so that most of the "
-            "codec's work happens while other parts are on the wire; what remains of it is the model's error, and so are "
-            "workers that wait for a core: where there are fewer cores than workers, at 1 Gbit/s, that is most of the time."
+            "over links that can be made here. It counts bytes, which are measured, and steps, whose latencies are assumed; "
+            "nothing else. Messages go in parts, so that most of the codec's work happens while other parts are on the "
+            "wire; what remains of it is an error of the model. Where that is largest, with four workers at 1 Gbps, it is "
+            "presumably also that workers wait for a core, if there are fewer cores than workers; this was not measured."
         ),
         table(header, rows, note="Density of the union 5%; bytes are those that were counted; every sum was verified."),
     ]
@@ -426,33 +433,42 @@ def _codec_summary(records: list[Record]) -> list[SummaryRow]:
     for what, choose, theirs in (("fastest", max, paper.CODEC_GBPS), ("slowest", min, paper.CODEC_GBPS_LEAST)):
         ours = choose((one for one in records if one["codec"] == "sketch"), key=lambda one: one["gbps"])
         note = f"sketch at {ours['size']:.0%} of dense on {_where(ours)}; the paper on an A100"
-        rows.append(SummaryRow(f"Codec alone, {what}, Gbps", f"{theirs:g}", f"{ours['gbps']:,.0f}", ours["gbps"] / theirs,
+        note += "; the sketch is too small, and what it lost is estimated" if ours["lost"] else ""
+        note += "; slower than the paper's slowest" if ours["gbps"] < paper.CODEC_GBPS_LEAST else ""
+        rows.append(SummaryRow(f"Codec alone, {what}, Gbps", number(theirs), number(ours["gbps"]), ours["gbps"] / theirs,
                                note, "measured"))  # fmt: skip
     return rows
-
-
-def _best(records: list[Record], value: str) -> Record:
-    return max(records, key=lambda one: one[value])
 
 
 def _nccl_summary(records: list[Record]) -> list[SummaryRow]:
     four = [one for one in records if one["workers"] == 4 and one["strategy"] in ("packed", "sketch")]
     if not four:
         return []
-    best = _best(four, "speedup")
-    note = f"{best['strategy']} at {best['size']:.1%} of dense; ranks on one GPU over sockets, the paper over 100 Gbps"
+    best = max(four, key=lambda one: one["speedup"])
+    plain = gbps(best["elements"], best["baseline_seconds"])
+    where = f"ranks on one GPU over sockets, where NCCL alone has {number(plain)} Gbps; the paper's links have 100"
+    note = f"{best['strategy']} at {best['size']:.1%} of dense; {where}"
     ratio = best["speedup"] / paper.NCCL_SPEEDUP
-    return [SummaryRow("Aggregation over NCCL, 4 workers, at most", f"{paper.NCCL_SPEEDUP}x", f"{best['speedup']:.1f}x",
+    rows = [SummaryRow("Aggregation over NCCL, 4 workers, at most", times(paper.NCCL_SPEEDUP), times(best["speedup"]),
                        ratio, note, "measured")]  # fmt: skip
+    pays = sorted(one["size"] for one in four if one["strategy"] == "sketch" and one["speedup"] >= 1)
+    loses = sorted((one["size"], one["speedup"]) for one in four if one["strategy"] == "sketch" and one["speedup"] < 1)
+    if pays and loses:
+        note = f"lossless; the largest size tried that pays. At {loses[0][0]:.0%} of dense it does not: {times(loses[0][1])}"
+        rows.append(SummaryRow("Size up to which a sketch pays over NCCL, 4 workers", f"{paper.NCCL_BREAK_EVEN:.0%}",
+                               f"{pays[-1]:.0%}", pays[-1] / paper.NCCL_BREAK_EVEN, note, "measured"))  # fmt: skip
+    return rows
 
 
 def _switch_summary(records: list[Record]) -> list[SummaryRow]:
     two = [one for one in records if one["workers"] == 2 and one["strategy"] != "dense"]
     if not two:
         return []
-    best = _best(two, "over_dense_switch")
-    speedup = best["over_dense_switch"]
-    note = (f"{best['strategy']} at {best['size']:.1%} of dense, {best['rate_bits'] / 1e6:g} Mbit/s; the paper over ATP at "
-            "10 Gbps")  # fmt: skip
-    return [SummaryRow("Aggregation through a switch, 2 workers, at most", f"{paper.ATP_SPEEDUP}x", f"{speedup:.1f}x",
+    best = max(two, key=lambda one: one["over_dense_switch"])
+    worst = min(two, key=lambda one: one["over_dense_switch"])
+    speedup, least = best["over_dense_switch"], worst["over_dense_switch"]
+    note = (f"{best['strategy']} at {best['size']:.1%} of dense, {rate(best['rate_bits'])}; the paper over ATP at "
+            f"{rate(paper.ATP_LINK_BITS)}. At worst, {worst['strategy']} at {worst['size']:.0%}: {times(least)}")  # fmt: skip
+    note += ", which does not pay" if least < 1 else ""
+    return [SummaryRow("Aggregation through a switch, 2 workers, at most", times(paper.ATP_SPEEDUP), times(speedup),
                        speedup / paper.ATP_SPEEDUP, note, "measured")]  # fmt: skip

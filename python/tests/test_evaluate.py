@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from evaluate import __main__ as main  # noqa: E402
 from evaluate import charts, numbers, paper, report  # noqa: E402
 from evaluate.charts import Series  # noqa: E402
 from evaluate.context import Context, Unavailable  # noqa: E402
@@ -51,10 +52,9 @@ SERIES = [
 
 @pytest.mark.parametrize("log_x", [False, True])
 @pytest.mark.parametrize("log_y", [False, True])
-@pytest.mark.parametrize("draw", [charts.lines, charts.points])
-def test_plots_are_well_formed(draw, log_x: bool, log_y: bool) -> None:
+def test_plots_are_well_formed(log_x: bool, log_y: bool) -> None:
     levels, marks = [(1.6, NASTY), (1.7, "close"), (-1.0, "negative")], [(0.1, NASTY)]
-    svg = draw(NASTY, SERIES, x="x", y="y", log_x=log_x, log_y=log_y, levels=levels, marks=marks, top=100)
+    svg = charts.lines(NASTY, SERIES, x="x", y="y", log_x=log_x, log_y=log_y, levels=levels, marks=marks, top=100)
     root = tree(svg)
     assert root.find(".//figcaption").text == NASTY
     assert "nan" not in svg.lower().replace("name", "")
@@ -276,9 +276,36 @@ def test_report_of_tiny_documents(tmp_path: pathlib.Path) -> None:
     assert not re.search(r"(src|href)=\"(?!#)", page) and "<script" not in page and "@import" not in page
 
 
-def test_sparsity_stands_beside_the_papers() -> None:
-    page = report.page({"size": [frame("size", {**size_results(), "sparsity": {"ncf": 0.9876}})]})
-    assert "98.8%" in page and "98.9%" in page
+def test_sparsity_of_the_largest_model_stands_beside_the_papers() -> None:
+    def results(zeros: float, *, full: bool) -> dict:
+        return {"sparsity": {"ncf": zeros}, "models": {"ncf": {"full": full, "parameters": 7, "data": "drawn"}}}
+
+    full, small = frame("recovery", results(0.9876, full=True), gpu=True), frame("recovery", results(0.5, full=False))
+    table = report._sparsity([full, small])
+    assert "98.8%" in table and "98.9%" in table and "50.0%" not in table
+    assert "small model" in report._sparsity([small])
+
+
+class _Broken:
+    NAME = "broken"
+
+    @staticmethod
+    def run(context: Context) -> dict:
+        context.save({"models": {"ncf": 1}})
+        raise RuntimeError("3 elements are wrong")
+
+
+def test_what_was_saved_before_a_failure_is_kept(tmp_path: pathlib.Path) -> None:
+    document = main.perform(_Broken, Context(program=tmp_path / "none"), tmp_path / "broken.json")
+    assert document == json.loads((tmp_path / "broken.json").read_text())
+    assert document["results"] == {"models": {"ncf": 1}}
+    assert main.failures(document) == ["RuntimeError: 3 elements are wrong"]
+
+
+def test_a_part_that_failed_is_found() -> None:
+    assert main.failures({"results": {"runs": [{"kind": "top-k"}, {"failed": "it broke"}]}}) == ["it broke"]
+    assert main.failures({"results": {"nccl": {"records": [], "failed": "4 workers: wrong"}}}) == ["4 workers: wrong"]
+    assert main.failures({"results": {"models": {"ncf": {"wrong": 0}}}}) == []
 
 
 def test_a_report_takes_no_other_package(tmp_path: pathlib.Path) -> None:

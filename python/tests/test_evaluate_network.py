@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from evaluate import rig, wire_model  # noqa: E402
+from evaluate.context import Context, Unavailable  # noqa: E402
 from evaluate.experiments import clock, throughput  # noqa: E402
 
 ALL_REDUCE = {
@@ -26,28 +27,25 @@ CODEC = {
 
 def test_bytes_and_steps_of_the_wire() -> None:
     assert wire_model.bytes_over_link(100, "sum", 2) == 100
-    assert wire_model.bytes_over_link(100, "or", 4) == 150
-    assert wire_model.bytes_over_link(100, "gather", 4) == 300
+    assert wire_model.bytes_over_link(100, "sum", 4) == 150
     assert wire_model.bytes_over_link(100, "switch", 64) == 100
-    assert [wire_model.steps(name, 4) for name in ("sum", "gather", "switch")] == [6, 3, 2]
+    assert [wire_model.steps(name, 4) for name in ("sum", "switch")] == [6, 2]
 
 
 def test_seconds_of_the_wire() -> None:
     second = 1e9 / 8 * wire_model.CARRIED  # bytes that 1 Gbps carries
-    assert wire_model.wire_seconds(second, "switch", 4, 1, latency=0) == pytest.approx(1)
-    assert wire_model.wire_seconds(0, "sum", 4, 1, latency=0.5) == 3
+    assert wire_model.wire_seconds(second, "switch", 4, 1) == pytest.approx(1, abs=1e-4)
+    assert wire_model.wire_seconds(0, "sum", 4, 1) == 6 * wire_model.NETWORK_LATENCY
     assert wire_model.wire_seconds(1e9, "sum", 1, 1) == 0
-    apart = wire_model.exchange_seconds("packed", 4, 1, index=second, payload=second, latency=0)
-    together = wire_model.exchange_seconds("sketch", 4, 1, index=second, payload=second, latency=0)
-    assert apart == pytest.approx(together) == pytest.approx(3)
-    assert wire_model.exchange_seconds("dense", 4, 1, payload=second, switch=True, latency=0) == pytest.approx(1)
+    once = wire_model.exchange_seconds(second, 1, workers=4, gbps=1)
+    assert once == pytest.approx(1, abs=1e-4)
+    assert wire_model.exchange_seconds(second, 3, workers=4, gbps=1) == once + 12 * wire_model.NETWORK_LATENCY
+    assert wire_model.exchange_seconds(1.5 * second, 1, workers=4, gbps=1, switch=True) == pytest.approx(1, abs=1e-4)
 
 
 def test_the_model_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ValueError, match="operation 'broadcast'"):
         wire_model.wire_seconds(1, "broadcast", 2, 1)
-    with pytest.raises(ValueError, match="strategy 'split'"):
-        wire_model.exchange_seconds("split", 2, 1, payload=1)
     with pytest.raises(ValueError, match="rate above 0"):
         wire_model.wire_seconds(1, "sum", 2, 0)
 
@@ -71,6 +69,20 @@ def test_wrong_results_are_no_results() -> None:
     assert throughput.codec_record("fixed", {**CODEC, "lost": 7})["lost"] == 7
     with pytest.raises(RuntimeError, match="2 items lost"):
         rig.require_right([{**ALL_REDUCE, "lost": 2}])
+
+
+def test_wrong_sums_over_nccl_fail_and_absent_ones_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bench(context: Context, workers: int) -> list[dict]:
+        if workers == 2:
+            raise Unavailable("no NCCL")
+        rig.require_right([{**ALL_REDUCE, "wrong": 1}])
+        return []
+
+    monkeypatch.setattr(throughput, "_bench_nccl", bench)
+    found = throughput.measure_nccl(Context(quick=True, gpu=True))
+    assert found["missing"] == ["2 workers: no NCCL"]
+    assert "1 elements of a sum were wrong" in found["failed"]
+    assert "Failed over NCCL" in "".join(throughput.section([{"results": {"nccl": found}}]).parts)
 
 
 def test_the_model_beside_a_measurement() -> None:

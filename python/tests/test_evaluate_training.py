@@ -118,13 +118,16 @@ def test_iterations_are_modelled_as_the_sum_of_their_parts() -> None:
 
 
 def test_one_model_that_fails_is_told_and_the_others_are_shown() -> None:
+    saved: list[int] = []
+
     def measure(model: str) -> dict:
         if model == "lstm":
             raise MemoryError("too large")
         return _facts()
 
-    models = gradients.each_model(paper.MODELS, measure)
+    models = gradients.each_model(paper.MODELS, measure, lambda found: saved.append(len(found)))
     assert models["lstm"] == {"failed": "MemoryError: too large"}
+    assert saved == [1, 2, 3, 4]
     documents = [{"results": {"workers": 4, "models": models}}]
     parts = "".join(iteration.section(documents).parts)
     assert "LSTM failed: MemoryError: too large" in parts
