@@ -84,10 +84,10 @@ def _recover(gradient, share: float | None, strategy: str = "sketch") -> dict:
         "grain": report["grain"],
         **compare(gradient, arrays[0]),
     }
-    if report["lost"] == 0:
+    if share is None or report["lost"] == 0:
         from ..gradients import verify
 
-        found["wrong"] = verify([gradient], arrays[0], report)
+        found["wrong"] = verify([gradient], arrays, report)
     return found
 
 

@@ -18,6 +18,7 @@ from statistics import median
 from ..charts import Series, bars, lines, tiles
 from ..numbers import duration, number, percent, plain, size, times
 from ..report import Section, SummaryRow, prose, table
+from ..rig import require_right
 from ..wire_model import CARRIED, NETWORK_LATENCY
 
 NAME = "scaling"
@@ -118,9 +119,7 @@ def _measure(context, elements: int, workers: int, overlap: float | str) -> tupl
         ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for row in rows + choices:
-        if row["wrong"] or row["lost"]:
-            raise RuntimeError(f"{row['wrong']} elements are wrong and {row['lost']} items lost: {row}")
+    require_right(rows + choices)
     place = {"workers": workers, "overlap": overlap}
     return (
         [{**place, **{name: row[name] for name in KEPT}} for row in rows],
@@ -148,8 +147,9 @@ def _grow(context, elements: int) -> list[dict]:
             outcome = team.sum(arrays)
         report = outcome.report
         error = max(float((array.double() - expected).abs().max()) for array in arrays)
-        if error > report["error_bound"]:
+        if not error <= report["error_bound"]:  # NaN, too
             raise RuntimeError(f"a sum is off by {error}, and its bound is {report['error_bound']}")
+        require_right([{"wrong": 0, **report}])
         rows.append(
             {
                 "growth": growth,
@@ -251,8 +251,7 @@ def _list_bytes(context, densities: list[float]) -> dict[float, float]:
     listed = ",".join(f"{density:.9f}" for density in densities)
     codec = ("--codec", "packed", "--index", "list,bitmap", "--grain", 1, "--repeat", 1)
     rows = context.measure("bench", "codec", "--elements", "2^20", "--density", listed, *codec)
-    if any(row["wrong"] or row["lost"] for row in rows):
-        raise RuntimeError("a message whose list was measured did not decode to what was encoded")
+    require_right(rows)
     found: dict[float, float] = {}
     for density in densities:
         near = [row for row in rows if abs(row["density"] - density) <= 2 / 2**20]

@@ -44,8 +44,24 @@ def test_wrong_sums_are_counted() -> None:
     total[7] += 1e-3
     assert gradients.count_wrong(parts, total, 0) == 1
     assert gradients.count_wrong(parts, total, 1e-2) == 0
+    report = {"error_bound": 0, "strategy": "packed", "lost": 0}
     with pytest.raises(RuntimeError, match="1 of 20,000 elements of a lossless sum"):
-        gradients.verify(parts, total, {"error_bound": 0, "strategy": "packed"})
+        gradients.verify(parts, [total], report)
+    total[7] = float("nan")
+    assert gradients.count_wrong(parts, total, 1e-2) == 1
+
+
+def test_every_worker_must_have_the_sum() -> None:
+    parts = _gradients(2)
+    total = parts[0] + parts[1]
+    report = {"error_bound": 0, "strategy": "packed", "lost": 0}
+    assert gradients.verify(parts, [total, total.clone()], report) == 0
+    other = total.clone()
+    other[3] = float("nan")
+    with pytest.raises(RuntimeError, match="1 of 40,000"):
+        gradients.verify(parts, [total, other], report)
+    with pytest.raises(RuntimeError, match="2 items were lost"):
+        gradients.verify(parts, [total], {**report, "lost": 2})
 
 
 def test_small_sketches_estimate_and_large_ones_recover() -> None:
