@@ -2,7 +2,7 @@
 
 Measured, on one GPU (or small models on a processor): what a worker computes, what its codec takes, and what the
 library sends when four workers sum their gradients. Modelled: how long that takes on links that are not here
-(wire_model.py), and so what an iteration takes, as the sum of the three. The two never stand in one table.
+(wire_model.py), and so what an iteration takes, as the sum of the three. The two stand in tables of their own.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def section(documents) -> Section:
             "another; *overlapped* is the other extreme, where the wire hides behind all of the rest.\n\n"
             "**Lossless**: the library chooses how to sum for the link it is told of, or is asked for a strategy. "
             f"**Fixed {percent(FIXED, 2)}**: the paper's size of a sketch, which cannot be lossless where more than "
-            "about 8% is not zero. Sums here go in chunks of 64 MiB of which each has its share, so that one chunk "
+            f"about {percent(FIXED / paper.GAMMA, 1)} is not zero. Sums here go in chunks of 64 MiB of which each has its share, so that one chunk "
             "that is dense is enough to lose something; the column *estimated* says how much."
         )
     ]
@@ -279,7 +279,8 @@ def _switch_table(good: dict) -> str:
         rows,
         f"Modelled, {paper.ATP_WORKERS} workers whose sums are made by a switch at {number(SWITCH_GBPS)} Gbps that "
         "adds integers, as in the paper's comparison with ATP. Every message crosses a link once. The codec's time "
-        "is that of host memory.",
+        "is that of the processor, in host memory, also where a GPU computes: copies between GPU and host, which such a "
+        "worker needs before and after, are **not** counted, and would make both sides slower.",
     )
 
 
