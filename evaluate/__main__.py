@@ -7,6 +7,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -163,4 +164,6 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt does: commands are ended first
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

@@ -134,7 +134,8 @@ def _experiment(name: str):
 _INTRODUCTION = """
 The evaluation of *Accelerating Distributed Deep Learning using Lossless Homomorphic Compression* (Li, Xu, Chen,
 Dwivedula, Wu, He, Akella, Kim), done again with this library and on other machines. Every figure is one of three
-kinds, and it is said of which: **measured**, with results verified;
+kinds, and it is said of which: **measured**, where a wrong element that is found in a lossless sum is a failure and
+sections say what was compared;
 **modelled**, from measured parts and a stated model of what this machine does not have, such as a faster link; or a
 **formula**. Figures called the paper's were read from its text.
 """

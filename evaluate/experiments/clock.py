@@ -109,7 +109,7 @@ def must_be_equal(one: Run) -> bool:
 def faults(runs: list[Run]) -> list[str]:
     """Losses that must be those of plain DDP, bit by bit, and are not."""
     return [
-        f"{one['model']}, packed: losses of {len(one['losses']) - one['equal_steps']} steps are wrong: not those of plain DDP"
+        f"{one['model']}, packed: losses of {len(one['losses']) - one['equal_steps']} steps are wrong: not plain DDP's"
         for one in runs
         if must_be_equal(one) and one["equal_steps"] is not None and one["equal_steps"] < len(one["losses"])
     ]

@@ -137,8 +137,9 @@ def section(documents) -> Section:
             "another; *overlapped* is the other extreme, where the wire hides behind all of the rest.\n\n"
             "**Lossless**: the library chooses how to sum for the link it is told of, or is asked for a strategy. "
             f"**Fixed {percent(FIXED, 2)}**: the paper's size of a sketch, which cannot be lossless where more than "
-            f"about {percent(FIXED / paper.GAMMA, 1)} is not zero. Sums here go in chunks of 64 MiB of which each has its share, so that one chunk "
-            "that is dense is enough to lose something; the column *estimated* says how much."
+            f"about {percent(FIXED / paper.GAMMA, 1)} is not zero. Sums here go in chunks of 64 MiB of which each has "
+            "its share, so that one chunk that is dense is enough to lose something; the column *estimated* says how "
+            "much."
         )
     ]
     for document in documents:
@@ -280,7 +281,7 @@ def _switch_table(good: dict) -> str:
         f"Modelled, {paper.ATP_WORKERS} workers whose sums are made by a switch at {number(SWITCH_GBPS)} Gbps that "
         "adds integers, as in the paper's comparison with ATP. Every message crosses a link once. The codec's time "
         "is that of the processor, in host memory, also where a GPU computes: copies between GPU and host, which such a "
-        "worker needs before and after, are **not** counted, and would make both sides slower.",
+        "worker needs before and after, are **not** counted, and would slow both, dense sums and ours.",
     )
 
 

@@ -2,9 +2,9 @@
 
 As in 4.1.1 of the paper: a gradient is compressed into 2% to 200% of its size and decompressed at once; what does
 not peel is estimated. It is one sketch of the whole gradient, as in the paper, though the library would sum a large one
-in chunks; lossless sums are made as the library makes them. Beside the paper's mean relative error, recovery rate and rounds there are the largest error,
-the share of elements that come back bit by bit, and what the lossless mode has to repair. A second worker, whose
-gradient is zero, takes part, since one alone would send nothing.
+in chunks; lossless sums are made as the library makes them. Beside the paper's mean relative error, recovery rate and
+rounds there are the largest error, the share of elements that come back bit by bit, and what the lossless mode has to
+repair. A second worker, whose gradient is zero, takes part, since one alone would send nothing.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def _type_table(results: dict) -> str:
         first = own[0]
         rows.append(
             [
-                f"{100 * density:.2g}%",
+                percent(density, 2),
                 size(first["lower_bound_bytes"]),
                 percent(first["lower_bound_bytes"] / first["dense_bytes"]),
                 *(times(_ratio(cell[0])) if cell else None for cell in cells),
@@ -266,7 +266,7 @@ def _formula_table(results: dict) -> str:
         least = paper.least_bits(elements, nonzeros, 4)
         rows.append(
             [
-                f"{100 * density:.2g}%",
+                percent(density, 2),
                 percent(least / (4 * elements)),
                 times(paper.bitmap_bits(elements, nonzeros, 4) / least),
                 times(paper.bloom_bits(elements, nonzeros, 4) / least),
@@ -384,7 +384,7 @@ def worst_ratio(rows: list[dict], codec: str, type_name: str) -> tuple[float, fl
 
 def _bound_row(results: dict, codec: str, type_name: str, values: str) -> SummaryRow:
     ratio, density = worst_ratio(results["uniform"], codec, type_name)
-    note = f"at density {100 * density:.2g}%; the smaller one of bitmap and Bloom filter, {FEW:,} non-zeros or more"
+    note = f"at density {percent(density, 2)}; the smaller one of bitmap and Bloom filter, {FEW:,} non-zeros or more"
     if ratio > paper.SIZE_BOUND:
         note += "; does not hold the bound" + (", since cells have 32 bits" if codec == "sketch" else "")
     return SummaryRow(

@@ -131,12 +131,11 @@ def measure_nccl(context: Context) -> dict[str, Any]:
             missing.append(f"{workers} workers were not begun within the {NCCL_BUDGET} s given.")
             continue
         try:
-            found += [reduced(line) for line in _bench_nccl(context, workers)]
+            with context.part(f"{workers} workers", failed):
+                found += [reduced(line) for line in _bench_nccl(context, workers)]
         except Unavailable as reason:
             missing.append(f"{workers} workers: {reason}")
-        except RuntimeError as error:  # what was measured before is kept
-            failed.append(f"{workers} workers: {error}")
-    return {"records": found, "missing": missing, **({"failed": "; ".join(failed)} if failed else {})}
+    return telling({"records": found, "missing": missing}, failed)
 
 
 def _bench_nccl(context: Context, workers: int) -> list[Record]:
@@ -453,14 +452,14 @@ def _nccl_summary(records: list[Record]) -> list[SummaryRow]:
     sketches = [one for one in four if one["strategy"] == "sketch" and one["size"] >= paper.ITERATION_SHARE]
     if sketches:
         tenth = min(sketches, key=lambda one: one["size"])
-        note = f"lossless, sketch at {percent(tenth['size'])} of dense, the least size measured that is no smaller; {where}"
+        note = f"lossless, sketch at {percent(tenth['size'])}, the least size measured that is no smaller; {where}"
         rows.append(SummaryRow("Aggregation over NCCL, 4 workers, at 10% of dense", times(paper.NCCL_SPEEDUP_TENTH),
                                times(tenth["speedup"]), tenth["speedup"] / paper.NCCL_SPEEDUP_TENTH, note,
                                "measured"))  # fmt: skip
     pays = sorted(one["size"] for one in four if one["strategy"] == "sketch" and one["speedup"] >= 1)
     loses = sorted((one["size"], one["speedup"]) for one in four if one["strategy"] == "sketch" and one["speedup"] < 1)
     if pays and loses:
-        note = f"lossless; the largest size tried that pays. At {percent(loses[0][0])} of dense it does not: {times(loses[0][1])}"
+        note = f"lossless; the largest size tried that pays. At {percent(loses[0][0])} it does not: {times(loses[0][1])}"
         rows.append(SummaryRow("Size up to which a sketch pays over NCCL, 4 workers", plain(paper.NCCL_BREAK_EVEN),
                                percent(pays[-1]), pays[-1] / paper.NCCL_BREAK_EVEN, note, "measured"))  # fmt: skip
     return rows

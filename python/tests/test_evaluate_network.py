@@ -149,7 +149,10 @@ def test_section_of_throughput() -> None:
     gpu = {"codec": cpu["codec"], "nccl": {"records": records, "missing": ["3 workers were not begun."]}}
     documents = [{"gpu": False, "results": cpu}, {"gpu": True, "results": gpu}]
     _assert_well_formed(throughput.section(documents).parts)
-    assert [row.kind for row in throughput.summary(documents)] == ["measured"] * 4  # two of the codec, NCCL at most, a switch
+    assert [row.kind for row in throughput.summary(documents)] == ["measured"] * 4
+    sketches = [{**records[0], "strategy": "sketch", "size": share, "speedup": 0.5 / share} for share in (0.08, 0.12, 0.9)]
+    rows = throughput.summary([{"gpu": True, "results": {"nccl": {"records": sketches, "missing": []}}}])
+    assert [(row.paper, row.ours) for row in rows[1:]] == [("3.01x", "4.17x"), ("60%", "12.0%")]
     missing = [{"results": {"codec": [], "network": {"unavailable": "No root."}}}, {"unavailable": "No GPU."}]
     assert "No root." in throughput.section(missing).parts[-1]
     assert throughput.summary(missing) == []
