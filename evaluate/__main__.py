@@ -7,6 +7,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -14,11 +15,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from . import experiments
-from .context import ROOT, Context, Unavailable, machine, versions
+from .context import ROOT, SCHEMA, Context, Unavailable, machine, versions
 from .numbers import duration
-from .report import write_report
-
-SCHEMA = 1
+from .report import command_of, write_report
 
 
 def main() -> int:
@@ -38,7 +37,11 @@ def main() -> int:
         if module.GPU is not None and module.GPU != options.gpu:
             continue
         print(f"{name}: {module.TITLE}", file=sys.stderr, flush=True)
-        document = perform(module, Context(**context_of), options.out / f"{name}{'-gpu' if options.gpu else ''}.json")
+        path = options.out / f"{name}{'-gpu' if options.gpu else ''}.json"
+        if options.quick and (there := results_at(path)) and not there.get("quick"):
+            print(f"    not done: {path} is of a full run; remove it, or name another --out", file=sys.stderr, flush=True)
+            continue
+        document = perform(module, Context(**context_of), path)
         ending = document.get("unavailable") or "; ".join(failures(document)) or "done"
         print(f"    {ending} ({duration(document['seconds'])})", file=sys.stderr, flush=True)
         if failures(document):
@@ -49,10 +52,22 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def results_at(path: Path) -> dict | None:
+    """The document of an earlier run, if it has results."""
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) and "results" in document else None
+
+
 def perform(module, context: Context, path: Path) -> dict:
     """One experiment, as a document at that path. A failure is told in the report and does not keep the others from
-    running; what an experiment saved on its way is there even if the process is ended from outside."""
+    running; what an experiment saved on its way is there even if the process is ended from outside. Results of an earlier
+    run stay if this machine cannot do the experiment."""
     begin = time.monotonic()
+    data = " --data DIR" if context.data else ""
+    context.note(command_of({"experiment": module.NAME, "quick": context.quick, "gpu": context.gpu}) + data)
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
     def write(outcome: dict) -> dict:
@@ -66,9 +81,13 @@ def perform(module, context: Context, path: Path) -> dict:
             "machine": machine(),
             "versions": versions(context.program),
             "commands": context.commands,
+            "remarks": context.remarks,
             **outcome,
         }
-        path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+        if "unavailable" in outcome and results_at(path):
+            context.say(f"{path.name} of an earlier run is kept")
+        else:
+            path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
         return document
 
     unfinished = "It was interrupted; what is shown was measured before."
@@ -145,4 +164,6 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt does: commands are ended first
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent  # of the repository
+SCHEMA = 1  # of documents
+TIMEOUT = 1800.0  # seconds of a command; the longest one takes a few minutes
+_REMARK = re.compile(r"(run|train|peel|bench-nccl): |.*links carry ")  # what tools say beside results, of their stderr
 
 
 class Unavailable(Exception):
@@ -28,33 +35,41 @@ class Context:
     out: Path = ROOT / "build/evaluate"
     data: Path | None = None  # a folder with MODEL.masks.xz
     program: Path = ROOT / "build/release/peel"
-    commands: list[str] = field(default_factory=list)  # as a reader would type them, in the root of the repository
+    commands: list[str] = field(default_factory=list)  # in the root of the repository; OUT and DIR stand for folders
+    remarks: list[str] = field(default_factory=list)  # of tools that succeeded: warnings, and what links carried
     save: Callable[[dict], object] = lambda results: None  # keeps results so far, should the rest be interrupted
 
-    def command(self, words: list, timeout: float | None = None, env: dict[str, str] | None = None) -> str:
-        """Runs it in the root of the repository and returns its standard output; a failure is a RuntimeError."""
+    def command(self, words: list, timeout: float = TIMEOUT, env: dict[str, str] | None = None) -> str:
+        """Runs it in the root of the repository and returns its standard output; a failure is a RuntimeError, and so is
+        a time-out. Warnings of a tool that succeeds are kept for the report."""
         words = [str(word) for word in words]
         self.note((f"{' '.join(f'{k}={shlex.quote(v)}' for k, v in env.items())} " if env else "") + self._shown(words))
-        done = subprocess.run(
-            words,
-            cwd=ROOT,
-            env=dict(os.environ, **(env or {})),
-            timeout=timeout,
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{self._shown(words)}: exit status {done.returncode}: {done.stderr.strip()[-2000:]}")
-        return done.stdout
+        status, printed, errors = _run(words, dict(os.environ, **(env or {})), timeout)
+        if status is None:
+            raise RuntimeError(f"{self._shown(words)}: did not end within {timeout:g} s: {errors.strip()[-2000:]}")
+        if status != 0:
+            raise RuntimeError(f"{self._shown(words)}: exit status {status}: {errors.strip()[-2000:]}")
+        self.remarks += [line for line in errors.splitlines() if _REMARK.match(line) and line not in self.remarks]
+        return printed
 
-    def peel(self, *words, timeout: float | None = None) -> str:
+    @contextlib.contextmanager
+    def part(self, what: str, failed: list[str]) -> Iterator[None]:
+        """A part that may fail without the others: the reason goes to `failed`, of which the results are to tell."""
+        try:
+            yield
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001: whatever it was, the report says so
+            traceback.print_exc()
+            failed.append(f"{what}: {type(error).__name__}: {error}")
+
+    def peel(self, *words, timeout: float = TIMEOUT) -> str:
         """The program of this library, with these arguments."""
         if not self.program.exists():
             raise Unavailable("The program peel was not built; scripts/evaluate builds it, and --program names it.")
         return self.command([self.program, *words], timeout=timeout)
 
-    def measure(self, *words, timeout: float | None = None) -> list[dict]:
+    def measure(self, *words, timeout: float = TIMEOUT) -> list[dict]:
         """What `peel bench` and others write with --json, one object in a line."""
         return [json.loads(line) for line in self.peel(*words, "--json", "-", timeout=timeout).splitlines()]
 
@@ -79,6 +94,35 @@ class Context:
             return word if len(files) < 4 or "/" not in word else f"{files[0]},...,{files[-1]}"
 
         return shlex.join(short(word) for word in words)
+
+
+def telling(results: dict, failed: list[str]) -> dict:
+    """Results, with what failed beside them: `failed` in a document makes the exit status 1, at whatever depth."""
+    return {**results, "failed": "; ".join(failed)} if failed else results
+
+
+def _run(words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str, str]:
+    """Exit status, None after a time-out, and what was printed. All that it started ends with it, and may clean up."""
+    process = subprocess.Popen(
+        words, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        printed, errors = process.communicate(timeout=timeout)
+        return process.returncode, printed, errors
+    except subprocess.TimeoutExpired:
+        return (None, *_end(process))
+    except BaseException:
+        _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen) -> tuple[str, str]:
+    for number, grace in ((signal.SIGTERM, 30), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=grace)
+    return "", ""
 
 
 def machine() -> dict:

@@ -163,22 +163,24 @@ def slices(*arrays: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
 
 def count_wrong(addends: list[torch.Tensor], total: torch.Tensor, error_bound: float) -> int:
     """Elements of a sum that is said to be lossless which are farther from it than any order of additions in float32
-    makes them, and than `error_bound`, that of fixed-point numbers."""
+    makes them, and than `error_bound`, that of fixed-point numbers. NaN is wrong."""
     epsilon = torch.finfo(torch.float32).eps
     wrong = 0
     for got, *parts in slices(total, *addends):
         exact = parts[0] + parts[1] if len(parts) == 2 else sum(part.double() for part in parts)  # two: half a unit off
         magnitude = sum(part.abs() for part in parts)
-        wrong += int(((got - exact).abs() > error_bound + len(parts) * epsilon * magnitude).sum())
+        wrong += int((~((got - exact).abs() <= error_bound + len(parts) * epsilon * magnitude)).sum())
     return wrong
 
 
-def verify(addends: list[torch.Tensor], total: torch.Tensor, report: dict[str, Any]) -> int:
-    """How many elements of a sum are wrong that nobody estimated: 0, since any other number is an error."""
-    wrong = count_wrong(addends, total, report["error_bound"])
-    if wrong:
-        of = f"{total.numel():,} elements of a lossless sum ({report['strategy']})"
-        raise RuntimeError(f"{wrong:,} of {of} are wrong.")
+def verify(addends: list[torch.Tensor], totals: list[torch.Tensor], report: dict[str, Any]) -> int:
+    """How many elements of a lossless sum are wrong, on all workers: 0, since any other number is an error."""
+    wrong = count_wrong(addends, totals[0], report["error_bound"])
+    for total in totals[1:]:  # all get the same bits
+        wrong += int((total != totals[0]).sum())
+    if wrong or report["lost"]:
+        of = f"{len(totals) * totals[0].numel():,} elements of a lossless sum ({report['strategy']}) on all workers"
+        raise RuntimeError(f"{wrong:,} of {of} are wrong, and {report['lost']:,} items were lost.")
     return wrong
 
 

@@ -21,8 +21,9 @@ from peelreduce import _core, _gpu
 from peelreduce._link import copy_speed
 from peelreduce._types import TYPES
 
+from . import wire_model
+
 CHUNK_BYTES = 64 << 20  # as peelreduce.DDPState has it
-LATENCY = 20e-6  # of a message, for the chooser
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Team:
         self._states: list[_core.State] = []
         self._stream = _stream_of(device) if device.type == "cuda" else None
         facts = {
-            "latency_s": LATENCY,
+            "latency_s": wire_model.latency(gbps),
             "bytes_per_second": gbps * 1e9 / 8,
             "copy_bytes_per_second": copy_speed(),  # of host memory; for GPUs the library has its own
             "moves_buffers": moves_buffers,

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 
 from . import experiments, paper
+from .context import SCHEMA
 from .numbers import number, percent, size, times
 
 STYLE = Path(__file__).parent / "report.css"
@@ -37,6 +38,11 @@ class SummaryRow:
 def prose(text: str) -> str:
     """Paragraphs apart by empty lines; `code` between backquotes."""
     return "".join(f"<p>{_inline(part)}</p>" for part in text.strip().split("\n\n") if part.strip())
+
+
+def select(rows: Sequence[dict], **wanted) -> list[dict]:
+    """Those whose fields have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 _NO_NUMBER = (None, "", "–", "-", "all", "none")  # that may stand in a column of numbers
@@ -84,7 +90,7 @@ def page(documents: dict[str, list[dict]]) -> str:
         if not own:
             continue
         module = _experiment(name)
-        useful = [one for one in own if "results" in one]
+        useful = [one for one in own if "results" in one and one.get("schema") == SCHEMA]
         section = Section(module.TITLE, [])
         try:
             if useful:
@@ -108,7 +114,7 @@ def page(documents: dict[str, list[dict]]) -> str:
         _quick_warning(everything),
         "<h2>Summary</h2>",
         _summary(rows) if any(own for _, _, own in rows) else prose("No experiment left results yet."),
-        _sparsity(everything),
+        _sparsity([one for one in everything if one.get("schema") == SCHEMA]),
         f"<h2>Experiments</h2><ol>{contents}</ol>" if contents else "",
         *sections,
         _machines(everything),
@@ -128,7 +134,8 @@ def _experiment(name: str):
 _INTRODUCTION = """
 The evaluation of *Accelerating Distributed Deep Learning using Lossless Homomorphic Compression* (Li, Xu, Chen,
 Dwivedula, Wu, He, Akella, Kim), done again with this library and on other machines. Every figure is one of three
-kinds, and it is said of which: **measured**, with results verified;
+kinds, and it is said of which: **measured**, where a wrong element that is found in a lossless sum is a failure and
+sections say what was compared;
 **modelled**, from measured parts and a stated model of what this machine does not have, such as a faster link; or a
 **formula**. Figures called the paper's were read from its text.
 """
@@ -203,6 +210,14 @@ def _section(at: int, name: str, section: Section, documents: Sequence[dict]) ->
         for key, verb in (("unavailable", "not done"), ("failed", "failed")):
             if key in document:
                 parts.append(_missing(f"{where}: {verb}", document[key]))
+        if document.get("schema") != SCHEMA:
+            found = f"Its document is of schema {document.get('schema')}, and this report reads {SCHEMA}; run it again."
+            parts.append(_missing(f"{where}: not shown", found))
+        elif "failed" in (document.get("results") or {}):
+            parts.append(_missing(f"{where}: a part failed", document["results"]["failed"]))
+        for remark in document.get("remarks", []):
+            if not _is_fact(remark):
+                parts.append(_missing(f"{where}: a tool warned", remark))
     parts.append(_provenance(documents))
     return "".join(parts) + "</section>"
 
@@ -227,13 +242,24 @@ def _side_by_side(parts: Sequence[str]) -> list[str]:
     return out
 
 
+def command_of(document: dict) -> str:
+    """What does an experiment again."""
+    options = [f"--{name}" for name in ("quick", "gpu") if document.get(name)]
+    return " ".join(["scripts/evaluate", *options, "--only", document["experiment"]])
+
+
+def _is_fact(remark: str) -> bool:
+    return "links carry" in remark
+
+
 def _provenance(documents: Sequence[dict]) -> str:
-    commands = "".join(
-        f"<p>{escape(_where(document))}</p><pre>{escape(chr(10).join(document.get('commands', [])))}</pre>"
-        for document in documents
-        if document.get("commands")
-    )
-    return f'<details class="commands"><summary>Commands</summary>{commands}</details>' if commands else ""
+    shown = ""
+    for document in documents:
+        commands = document.get("commands") or [command_of(document)]
+        facts = [remark for remark in document.get("remarks", []) if _is_fact(remark)]
+        text = "\n".join([*commands, *(f"# {fact}" for fact in facts)])
+        shown += f"<p>{escape(_where(document))}</p><pre>{escape(text)}</pre>"
+    return f'<details class="commands"><summary>Commands</summary>{shown}</details>' if shown else ""
 
 
 def _where(document: dict) -> str:

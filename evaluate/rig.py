@@ -13,12 +13,12 @@ _FOLDER = ROOT / "bench/network"
 _TRIES = 2  # a machine with other things to do may miss the rate of its links
 
 
-def refuse_without_network(context: Context) -> None:
-    """Raises Unavailable with the tool's own reason: no root, no namespaces, no MPI."""
-    words = [sys.executable, str(_FOLDER / "run"), "--possible", "--program", str(context.program)]
-    found = subprocess.run(words, capture_output=True, text=True, check=False)
+def refuse_without_network(context: Context, tool: str = "run") -> None:
+    """Raises Unavailable with the tool's own reason: no root, no namespaces and, for `run`, no MPI; `train` needs none."""
+    words = [sys.executable, str(_FOLDER / tool), "--possible", "--program", str(context.program)]
+    found = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     if found.returncode != 0:
-        reason = found.stderr.strip().removeprefix("run: ") or "bench/network/run says no more"
+        reason = found.stderr.strip().removeprefix(f"{tool}: ") or f"bench/network/{tool} says no more"
         raise Unavailable(f"Links with a limited rate cannot be made here: {reason}.")
 
 
@@ -52,7 +52,7 @@ def _tried(context: Context, words: list[str]) -> str:
     for _ in range(_TRIES - 1):
         try:
             return context.command(words)
-        except (RuntimeError, subprocess.SubprocessError) as error:
+        except RuntimeError as error:
             if "are wrong" in str(error):  # elements of a sum: no matter of chance
                 raise
             print(f"trying again after: {error}", file=sys.stderr)

@@ -28,6 +28,18 @@ NETWORK_LATENCY = 14e-6
 NVLINK_LATENCY = 4e-6
 
 
+def latency(gbps: float) -> float:
+    """Of one step, over a link of this rate; also what the library is told when it chooses for the link."""
+    return NVLINK_LATENCY if gbps >= NVLINK_GBPS else NETWORK_LATENCY
+
+
+def link_seconds(carried: float, steps: int, gbps: float) -> float:
+    """Of so many bytes in one direction, and so many waits for somebody else."""
+    if gbps <= 0:
+        raise ValueError(f"a link of {gbps} Gbps carries nothing; give a rate above 0.")
+    return steps * latency(gbps) + carried * 8 / (gbps * 1e9 * CARRIED)
+
+
 def bytes_over_link(size: float, operation: str, workers: int) -> float:
     """Of a buffer of `size` bytes, what a worker sends in one operation, and receives."""
     _check(operation, workers)
@@ -42,11 +54,7 @@ def steps(operation: str, workers: int) -> int:
 
 def wire_seconds(size: float, operation: str, workers: int, gbps: float) -> float:
     """Of one operation on a buffer of `size` bytes of each worker. One worker alone needs no wire, but for a switch."""
-    if gbps <= 0:
-        raise ValueError(f"a link of {gbps} Gbps carries nothing; give a rate above 0.")
-    latency = NVLINK_LATENCY if gbps >= NVLINK_GBPS else NETWORK_LATENCY
-    carried = bytes_over_link(size, operation, workers)
-    return steps(operation, workers) * latency + carried * 8 / (gbps * 1e9 * CARRIED)
+    return link_seconds(bytes_over_link(size, operation, workers), steps(operation, workers), gbps)
 
 
 def exchange_seconds(sent: float, rounds: int, *, workers: int, gbps: float, switch: bool = False) -> float:

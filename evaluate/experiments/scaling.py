@@ -1,9 +1,9 @@
 """2 to 64 workers, whose supports overlap not at all, in part or in full: what every strategy sends, and which is best.
 
 Measured: workers are threads of one process and exchange real messages; bytes are what they would be between hosts,
-times are not, since all share the cores of one machine. Simulated: larger arrays, from the sizes of the library's plans
-and lists at the densities that the overlap gives, on links that the model of the wire has. The simulation is checked
-against what was measured.
+times are not, since all share the cores of one machine. Modelled: larger arrays, from the sizes of the library's plans
+and lists at the densities that the overlap gives, on links that the model of the wire has. At the size that was
+measured, the model is compared with what was sent.
 
 Overlap o: of the n elements of a worker, o n are those of all workers, and the rest are nobody else's, so that the
 union has o n + W (1 - o) n. `independent`: every worker draws its own, knowing nothing of the others.
@@ -16,9 +16,11 @@ from functools import partial
 from statistics import median
 
 from ..charts import Series, bars, lines, tiles
+from ..context import telling
 from ..numbers import duration, number, percent, plain, size, times
-from ..report import Section, SummaryRow, prose, table
-from ..wire_model import CARRIED, NETWORK_LATENCY
+from ..report import Section, SummaryRow, prose, select, table
+from ..rig import require_right
+from ..wire_model import latency, link_seconds
 
 NAME = "scaling"
 TITLE = "Scaling with workers and overlap"
@@ -37,7 +39,7 @@ KEPT = (  # of what the program reports
     *("repaired", "rescaled", "lost", "wrong", "repeat", "rounds", "peel_rounds"),
 )
 ELEMENT_BYTES = 4
-HEADER_BYTES = 32  # of a parcel, src/allreduce/parcel.h
+HEADER_BYTES = 32  # of a parcel: sizeof(ParcelHeader), which src/allreduce/parcel.h asserts
 
 
 # What supports are.
@@ -83,23 +85,22 @@ def run(context) -> dict:
     elements = 2**18 if context.quick else 2**20
     counts = (2, 8, 32) if context.quick else (2, 4, 8, 16, 32, 64)
     overlaps = (0.0, 0.5, 1.0, INDEPENDENT) if context.quick else (0.0, 0.25, 0.5, 0.75, 1.0, INDEPENDENT)
-    measured, chosen = [], []
+    facts = {"elements": elements, "density": DENSITY, "workers": list(counts), "overlaps": list(overlaps)}
+    results: dict = {**facts, "measured": [], "chosen": [], "grown": [], "simulated": []}
+    failed: list[str] = []
     for overlap in overlaps:
         for workers in counts:
-            rows, choices = _measure(context, elements, workers, overlap)
-            measured += rows
-            chosen += choices
+            with context.part(f"{workers} workers, overlap {overlap_name(overlap)}", failed):
+                rows, choices = _measure(context, elements, workers, overlap)
+                results["measured"] += rows
+                results["chosen"] += choices
         context.say(f"overlap {overlap_name(overlap)}: up to {counts[-1]} workers")
-    return {
-        "elements": elements,
-        "density": DENSITY,
-        "workers": list(counts),
-        "overlaps": list(overlaps),
-        "measured": measured,
-        "chosen": chosen,
-        "grown": _grow(context, elements),
-        "simulated": _simulate_all(context, elements, counts, overlaps),
-    }
+        context.save(telling(results, failed))
+    with context.part("growing unions", failed):
+        results["grown"] = _grow(context, elements)
+    with context.part("model of larger arrays", failed):
+        results["simulated"] = _simulate_all(context, elements, counts, overlaps)
+    return telling(results, failed)
 
 
 def _measure(context, elements: int, workers: int, overlap: float | str) -> tuple[list[dict], list[dict]]:
@@ -118,9 +119,7 @@ def _measure(context, elements: int, workers: int, overlap: float | str) -> tupl
         ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for row in rows + choices:
-        if row["wrong"] or row["lost"]:
-            raise RuntimeError(f"{row['wrong']} elements are wrong and {row['lost']} items lost: {row}")
+    require_right(rows + choices)
     place = {"workers": workers, "overlap": overlap}
     return (
         [{**place, **{name: row[name] for name in KEPT}} for row in rows],
@@ -148,8 +147,9 @@ def _grow(context, elements: int) -> list[dict]:
             outcome = team.sum(arrays)
         report = outcome.report
         error = max(float((array.double() - expected).abs().max()) for array in arrays)
-        if error > report["error_bound"]:
+        if not error <= report["error_bound"]:  # NaN, too
             raise RuntimeError(f"a sum is off by {error}, and its bound is {report['error_bound']}")
+        require_right([{"wrong": 0, **report}])
         rows.append(
             {
                 "growth": growth,
@@ -173,7 +173,7 @@ def _sparse(torch, elements: int, density: float, draw):
     return array
 
 
-# Simulating.
+# Modelling.
 
 
 def sent_bytes(workers: int, elements: int, index: dict, own: float, union: float) -> dict[str, float]:
@@ -196,9 +196,9 @@ def sent_bytes(workers: int, elements: int, index: dict, own: float, union: floa
 
 
 def wire_time(strategy: str, workers: int, sent: float, gbps: float) -> float:
-    """Rings of W - 1 steps: two for a sum, and one to gather or to scatter."""
+    """By the model of the wire. Rings of W - 1 steps: two for a sum, and one to gather or to scatter."""
     rings = {"dense": 2, "packed": 4, "sketch": 2, "split": 2, "gather": 1}[strategy]
-    return rings * (workers - 1) * NETWORK_LATENCY + sent * 8 / (gbps * 1e9 * CARRIED)
+    return link_seconds(sent, rings * (workers - 1), gbps)
 
 
 def _simulate_all(context, measured_elements: int, counts, overlaps) -> list[dict]:
@@ -251,8 +251,7 @@ def _list_bytes(context, densities: list[float]) -> dict[float, float]:
     listed = ",".join(f"{density:.9f}" for density in densities)
     codec = ("--codec", "packed", "--index", "list,bitmap", "--grain", 1, "--repeat", 1)
     rows = context.measure("bench", "codec", "--elements", "2^20", "--density", listed, *codec)
-    if any(row["wrong"] or row["lost"] for row in rows):
-        raise RuntimeError("a message whose list was measured did not decode to what was encoded")
+    require_right(rows)
     found: dict[float, float] = {}
     for density in densities:
         near = [row for row in rows if abs(row["density"] - density) <= 2 / 2**20]
@@ -288,10 +287,6 @@ switch, where neither split nor gather exists.
 """
 
 
-def _where(rows: list[dict], **wanted) -> list[dict]:
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-
-
 def _map(title: str, results: dict, cell) -> str:
     """Tiles of workers and overlaps; `cell` gets both as a dictionary."""
     return tiles(
@@ -314,16 +309,16 @@ def _measured_parts(results: dict) -> list[str]:
     measured = results["measured"]
 
     def growth(overlap):
-        rows = _where(measured, overlap=overlap, strategy="auto")
+        rows = select(measured, overlap=overlap, strategy="auto")
         return [(row["workers"], 100 * row["union_elements"] / results["elements"]) for row in rows]
 
     def sent(overlap, strategy):
         return [
-            (row["workers"], row["bytes_sent"] / 1e6) for row in _where(measured, overlap=overlap, strategy=strategy)
+            (row["workers"], row["bytes_sent"] / 1e6) for row in select(measured, overlap=overlap, strategy=strategy)
         ]
 
     def chosen(link, place):
-        rows = _where(results["chosen"], link=link, **place)
+        rows = select(results["chosen"], link=link, **place)
         return rows[0]["chosen"] if rows else ""
 
     unions = {overlap_name(overlap): growth(overlap) for overlap in results["overlaps"]}
@@ -334,7 +329,7 @@ def _measured_parts(results: dict) -> list[str]:
             title = f"Bytes that a worker sends, overlap {overlap_name(overlap)} (measured)"
             parts.append(_by_workers(title, "MB", {name: sent(overlap, name) for name in STRATEGIES}))
     title = "Who sends the fewest bytes, and what share of a dense ring's they are (measured)"
-    parts.append(_map(title, results, lambda place: _least_cell(_where(measured, **place))))
+    parts.append(_map(title, results, lambda place: _least_cell(select(measured, **place))))
     for link in CHOOSER_LINKS:
         title = f"What auto chooses for links of {link.replace('gbit', ' Gbps')} (measured: the choice of the library)"
         parts.append(_map(title, results, partial(chosen, link)))
@@ -356,7 +351,7 @@ def _time_table(results: dict) -> str:
     contenders = (*STRATEGIES, "auto")
     rows = []
     for count in results["workers"]:
-        own = {row["strategy"]: row["seconds"] for row in _where(results["measured"], workers=count, overlap=overlap)}
+        own = {row["strategy"]: row["seconds"] for row in select(results["measured"], workers=count, overlap=overlap)}
         rows.append([count, *(duration(own.get(name)) for name in contenders)])
     return f"<h3>Time in one process, overlap {overlap_name(overlap)}</h3>" + table(
         ["workers", *contenders],
@@ -369,11 +364,11 @@ def _time_table(results: dict) -> str:
 def _repair_table(results: dict) -> str:
     rows = []
     for count in results["workers"]:
-        own = _where(results["measured"], workers=count, strategy="sketch")
+        own = select(results["measured"], workers=count, strategy="sketch")
         items = sum(row["items"] * row["repeat"] for row in own)
         repaired = sum(row["repaired"] for row in own)
         rate = percent(repaired / items if items else None)
-        most = max(row["peel_rounds"] for row in own)
+        most = max((row["peel_rounds"] for row in own), default=None)
         rows.append([count, items, repaired, rate, most, sum(row["lost"] for row in own)])
     return "<h3>Repair of sketches</h3>" + table(
         ["workers", "items summed", "repaired", "rate", "rounds of peeling, most", "lost"],
@@ -399,14 +394,17 @@ def _growth_table(grown: list[dict]) -> str:
 _SIMULATION = """
 Arrays of {elements} float32 ({bytes}), of which {most} do not fit here: bytes come from the library's plans and from
 the size of its lists at each density; the wire is modelled as rings on links of {gbps} Gbps with {latency} for a step,
-and coding takes no time. At the size that was measured, and with the index that was taken there, bytes of the same
-simulation are off by, in the median and at most: {checks}. Most of the latter is what every message has besides items,
-of which {most} workers have many small ones.
+and coding takes no time. At the size that was measured, bytes of this model are off by, in the median and at most:
+{checks}. The model takes the smaller one of bitmap and Bloom filter; the library, where memory is fast as it was in the
+measurement, may take the larger one, since a filter takes time to read. The rest is what every message has besides
+items, of which {most} workers have many small ones.
 """
 
 
 def _simulated_parts(results: dict) -> list[str]:
-    large = _where(results["simulated"], elements=SIMULATED_ELEMENTS)
+    large = select(results["simulated"], elements=SIMULATED_ELEMENTS)
+    if not large:
+        return []
     checks = _deviations(results)
     most = max(results["workers"])
     text = _SIMULATION.format(
@@ -414,20 +412,20 @@ def _simulated_parts(results: dict) -> list[str]:
         bytes=size(SIMULATED_ELEMENTS * ELEMENT_BYTES),
         most=most,
         gbps=number(SIMULATED_GBPS),
-        latency=duration(NETWORK_LATENCY),
+        latency=duration(latency(SIMULATED_GBPS)),
         checks=", ".join(
             f"{name} {percent(median(all_), 2)} and {percent(max(all_), 2)}" for name, all_ in checks.items()
         ),
     )
-    parts = ["<h3>Simulated</h3>", prose(text)]
+    parts = ["<h3>Modelled</h3>", prose(text)]
     for density in SIMULATED_DENSITIES:
-        own = _where(large, density=density)
-        title = f"Fastest on the wire, and times as fast as dense; {plain(density)} non-zero on each worker (simulated)"
+        own = select(large, density=density)
+        title = f"Fastest on the wire, and times as fast as dense; {plain(density)} non-zero on each worker (modelled)"
         parts.append(_map(title, results, partial(_fastest_cell, own)))
-    rows = _where(large, density=DENSITY, workers=most)
+    rows = select(large, density=DENSITY, workers=most)
     parts.append(
         bars(
-            f"Bytes that one of {most} workers sends, {plain(DENSITY)} non-zero on each (simulated)",
+            f"Bytes that one of {most} workers sends, {plain(DENSITY)} non-zero on each (modelled)",
             [overlap_name(row["overlap"]) for row in rows],
             [(name, [row["bytes_sent"][name] / 1e6 for row in rows]) for name in STRATEGIES],
             y="MB",
@@ -442,7 +440,7 @@ def _fastest(row: dict) -> str:
 
 
 def _fastest_cell(rows: list[dict], place: dict) -> str:
-    found = _where(rows, **place)
+    found = select(rows, **place)
     if not found:
         return ""
     wire, best = found[0]["wire_s"], _fastest(found[0])
@@ -450,20 +448,15 @@ def _fastest_cell(rows: list[dict], place: dict) -> str:
 
 
 def _deviations(results: dict) -> dict[str, list[float]]:
-    """By strategy, how far the simulation is from what was measured, as shares of the latter. Where the library took
-    the larger index, since memory is fast and a filter takes time to read, so does the simulation."""
+    """By strategy, how far the model that is drawn is from what was measured, as shares of the latter."""
     found: dict[str, list[float]] = {}
-    for row in _where(results["simulated"], elements=results["elements"]):
+    for row in select(results["simulated"], elements=results["elements"]):
         place = {"workers": row["workers"], "overlap": row["overlap"]}
-        for real in _where(results["measured"], **place):
+        for real in select(results["measured"], **place):
             name = real["strategy"]
             if name not in STRATEGIES or not real["bytes_sent"]:
                 continue
-            sent = row["bytes_sent"][name]
-            by_index = row["message_bytes"].get(name, {})
-            if real["index"] in by_index:
-                sent *= by_index[real["index"]] / min(by_index.values())
-            found.setdefault(name, []).append(abs(sent / real["bytes_sent"] - 1))
+            found.setdefault(name, []).append(abs(row["bytes_sent"][name] / real["bytes_sent"] - 1))
     return found
 
 
@@ -472,7 +465,7 @@ def summary(documents) -> list[SummaryRow]:
     most = max(results["workers"])
     rows = []
     for overlap in (0.0, 1.0):
-        least = _least(_where(results["measured"], workers=most, overlap=overlap))
+        least = _least(select(results["measured"], workers=most, overlap=overlap))
         if least:
             what = (
                 f"Bytes sent by one of {most} workers, of a dense ring's: {plain(DENSITY)} non-zero on each, overlap "
@@ -481,7 +474,7 @@ def summary(documents) -> list[SummaryRow]:
             note = f"by {least['strategy']}" + ("; the union grows with every worker" if overlap == 0.0 else "")
             rows.append(SummaryRow(what + overlap_name(overlap), None, share, None, note, "measured"))
     place = {"elements": SIMULATED_ELEMENTS, "density": 0.1, "workers": most, "overlap": INDEPENDENT}
-    for row in _where(results["simulated"], **place):
+    for row in select(results["simulated"], **place):
         wire, best = row["wire_s"], _fastest(row)
         gain = wire["dense"] / wire["packed"]
         note = f"{percent(row['union_density'])} of the elements are somebody's"

@@ -11,8 +11,9 @@ import shutil
 
 from .. import paper
 from ..charts import Series, bars, lines
+from ..context import telling
 from ..numbers import number, percent, size, times
-from ..report import Section, SummaryRow, prose, table
+from ..report import Section, SummaryRow, prose, select, table
 
 NAME = "size"
 TITLE = "Size against the theory"
@@ -43,12 +44,16 @@ def run(context) -> dict:
     codec = ("--codec", "packed,sketch", "--index", "bitmap,bloom,list", "--grain", 1, "--repeat", 1)
     uniform = [_kept(row) for row in context.measure("bench", "codec", "--elements", elements, *swept, *codec)]
     context.say(f"{len(uniform)} messages of {elements:,} elements without structure")
-    supports = _real_supports(context)
+    supports: list[dict] = []
+    failed: list[str] = []
     results = {"elements": elements, "densities": list(densities), "uniform": uniform, "supports": supports}
+    context.save(results)
+    with context.part("real supports", failed):
+        _real_supports(context, supports)
     if context.data is not None:  # of others, the experiment recovery tells
         results["sparsity"] = {one["model"]: one["zeros"] for one in supports}
         results["models"] = {one["model"]: {"parameters": one["rows"][0]["elements"]} for one in supports}
-    return results
+    return telling(results, failed)
 
 
 def _kept(row: dict) -> dict:
@@ -57,16 +62,14 @@ def _kept(row: dict) -> dict:
     return {name: row[name] for name in KEPT}
 
 
-def _real_supports(context) -> list[dict]:
+def _real_supports(context, found: list[dict]) -> None:
     folder = context.out / "size-masks"
-    found = []
     try:
         for model, source, zeros, union in _unions(context, folder):
             found.append({"model": model, "source": source, "zeros": zeros, "rows": _sizes_of(context, union)})
             context.say(f"{model}: support of {source}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return found
 
 
 def _unions(context, folder):
@@ -136,7 +139,7 @@ def _sizes_of(context, union) -> list[dict]:
 
 def section(documents) -> Section:
     results = documents[0]["results"]
-    parts = [prose(_TEXT.format(elements=f"{results['elements']:,}"))]
+    parts = [prose(_TEXT.format(elements=f"{results['elements']:,}", bound=paper.SIZE_BOUND))]
     parts += ["<h3>Without structure</h3>"]
     parts += [_type_chart(results, type_name, bits) for type_name, bits in TYPES.items()]
     parts += [_formula_chart(results), prose(_cells(results)), _type_table(results), _formula_table(results)]
@@ -147,7 +150,7 @@ def section(documents) -> Section:
 
 _TEXT = """
 S_min is what an index of n non-zeros among N elements and their values of C bits take at least, if any n elements may
-be the non-zero ones: N H(n/N) + n log(2^C - 1) bits. The paper's Bloom filter and Count Sketch stay below 1.6 S_min.
+be the non-zero ones: N H(n/N) + n log(2^C - 1) bits. The paper's Bloom filter and Count Sketch stay below {bound} S_min.
 Messages here have {elements} elements, were encoded, decoded and compared: none was wrong. A `list` says where items
 are close to the entropy, but cannot be ORed: split, gather and files use it, a switch cannot.
 """
@@ -156,22 +159,18 @@ _CELLS = """
 Cells of a sketch have 32 bits in this library whatever the type, so that sums have room in them: **for 16- and 8-bit
 values the payload of a sketch is 2 and 4 times what cells of that width would take**, and it does not pay, while
 `packed` sends values in their own type. Sketches with a bitmap have {least} to {most} cells for an item, where the
-paper has 1.23. Values of 4 bits do not exist in the library; they are formulas.
+paper has {gamma}. Values of 4 bits do not exist in the library; they are formulas.
 """
 
 
 def _cells(results: dict) -> str:
     rows = [
         row
-        for row in _select(results["uniform"], type="float32", codec="sketch", index="bitmap")
+        for row in select(results["uniform"], type="float32", codec="sketch", index="bitmap")
         if row["nonzeros"] >= FEW
     ]
     gammas = [row["payload_bytes"] / 4 / row["items"] for row in rows]
-    return _CELLS.format(least=number(min(gammas)), most=number(max(gammas)))
-
-
-def _select(rows, **wanted) -> list[dict]:
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return _CELLS.format(least=number(min(gammas)), most=number(max(gammas)), gamma=paper.GAMMA)
 
 
 def _ratio(row: dict) -> float:
@@ -184,7 +183,7 @@ def _type_chart(results: dict, type_name: str, bits: int) -> str:
             f"{codec}, {index}",
             [
                 (row["density"], _ratio(row))
-                for row in _select(results["uniform"], type=type_name, codec=codec, index=index)
+                for row in select(results["uniform"], type=type_name, codec=codec, index=index)
             ],
         )
         for codec, index in KINDS
@@ -199,13 +198,13 @@ def _type_chart(results: dict, type_name: str, bits: int) -> str:
     ]
     series.append(Series("the paper's Bloom filter and sketch (formula)", formula, reference=True))
     return lines(
-        f"Message / S_min, values of {bits} bits ({type_name})",
+        f"Message / S_min, values of {bits} bits ({type_name}; measured; gray: formula)",
         series,
         x="density (share of non-zeros)",
         y="times S_min",
         log_x=True,
         log_y=True,
-        levels=[(paper.SIZE_BOUND, "1.6, the paper's bound")],
+        levels=[(paper.SIZE_BOUND, f"{paper.SIZE_BOUND}, the paper's bound")],
         top=SHOWN,
     )
 
@@ -225,13 +224,13 @@ def _formula_chart(results: dict) -> str:
         Series("32 bits, bitmap", ratio(paper.bitmap_bits, 32)),
     ]
     return lines(
-        "Message / S_min by the paper's formulas, gamma 1.23 (formula)",
+        f"Message / S_min by the paper's formulas, gamma {paper.GAMMA} (formula)",
         series,
         x="density (share of non-zeros)",
         y="times S_min",
         log_x=True,
         log_y=True,
-        levels=[(paper.SIZE_BOUND, "1.6, the paper's bound")],
+        levels=[(paper.SIZE_BOUND, f"{paper.SIZE_BOUND}, the paper's bound")],
         top=SHOWN,
     )
 
@@ -239,12 +238,12 @@ def _formula_chart(results: dict) -> str:
 def _type_table(results: dict) -> str:
     rows = []
     for density in sorted({row["density"] for row in results["uniform"]}):
-        own = _select(results["uniform"], type="float32", density=density)
-        cells = [_select(own, codec=codec, index=index) for codec, index in KINDS]
+        own = select(results["uniform"], type="float32", density=density)
+        cells = [select(own, codec=codec, index=index) for codec, index in KINDS]
         first = own[0]
         rows.append(
             [
-                f"{100 * density:.2g}%",
+                percent(density, 2),
                 size(first["lower_bound_bytes"]),
                 percent(first["lower_bound_bytes"] / first["dense_bytes"]),
                 *(times(_ratio(cell[0])) if cell else None for cell in cells),
@@ -267,7 +266,7 @@ def _formula_table(results: dict) -> str:
         least = paper.least_bits(elements, nonzeros, 4)
         rows.append(
             [
-                f"{100 * density:.2g}%",
+                percent(density, 2),
                 percent(least / (4 * elements)),
                 times(paper.bitmap_bits(elements, nonzeros, 4) / least),
                 times(paper.bloom_bits(elements, nonzeros, 4) / least),
@@ -295,9 +294,9 @@ def _support_parts(supports: list[dict]) -> list[str]:
     rows = []
     for one in supports:
         first = one["rows"][0]
-        grained = {codec: _select(one["rows"], asked_grain="auto", codec=codec)[0] for codec in ("packed", "sketch")}
+        grained = {codec: select(one["rows"], asked_grain="auto", codec=codec)[0] for codec in ("packed", "sketch")}
         single = {
-            kind: _select(one["rows"], asked_grain=1, codec=kind[0], index=kind[1])[0]
+            kind: select(one["rows"], asked_grain=1, codec=kind[0], index=kind[1])[0]
             for kind in KINDS
             if kind[1] != "list"
         }
@@ -335,7 +334,7 @@ def _support_parts(supports: list[dict]) -> list[str]:
         "structure.",
     )
     compare = bars(
-        "Message, share of the dense bytes (measured)",
+        "Message, share of the dense bytes (measured; S_min: formula)",
         [paper.NAMES[one["model"]] for one in supports],
         [
             (
@@ -365,7 +364,7 @@ def _by_grain(one: dict) -> dict[int, dict]:
 
 
 def _best(one: dict, codec: str, grain=1) -> float:
-    rows = _select(one["rows"], codec=codec, asked_grain=grain)
+    rows = select(one["rows"], codec=codec, asked_grain=grain)
     return min(row["message_bytes"] / row["dense_bytes"] for row in rows)
 
 
@@ -375,7 +374,7 @@ def worst_ratio(rows: list[dict], codec: str, type_name: str) -> tuple[float, fl
     for density in {row["density"] for row in rows}:
         own = [
             row
-            for row in _select(rows, codec=codec, type=type_name, density=density)
+            for row in select(rows, codec=codec, type=type_name, density=density)
             if row["index"] != "list" and row["nonzeros"] >= FEW
         ]
         if own:
@@ -385,7 +384,7 @@ def worst_ratio(rows: list[dict], codec: str, type_name: str) -> tuple[float, fl
 
 def _bound_row(results: dict, codec: str, type_name: str, values: str) -> SummaryRow:
     ratio, density = worst_ratio(results["uniform"], codec, type_name)
-    note = f"at density {100 * density:.2g}%; the smaller one of bitmap and Bloom filter, {FEW:,} non-zeros or more"
+    note = f"at density {percent(density, 2)}; the smaller one of bitmap and Bloom filter, {FEW:,} non-zeros or more"
     if ratio > paper.SIZE_BOUND:
         note += "; does not hold the bound" + (", since cells have 32 bits" if codec == "sketch" else "")
     return SummaryRow(
@@ -404,7 +403,7 @@ def summary(documents) -> list[SummaryRow]:
     worst = max(TYPES, key=lambda type_name: worst_ratio(results["uniform"], "packed", type_name))
     rows.append(_bound_row(results, "packed", worst, "all of these"))
     for one in results["supports"]:
-        row = _select(one["rows"], asked_grain="auto", codec="packed")[0]
+        row = select(one["rows"], asked_grain="auto", codec="packed")[0]
         rows.append(
             SummaryRow(
                 f"Message / S_min on the support of {paper.NAMES[one['model']]}, packed",

@@ -16,8 +16,8 @@ from typing import Any
 
 from .. import paper, rig, wire_model
 from ..charts import Series, lines
-from ..context import ROOT, Context, Unavailable
-from ..numbers import number, rate, times
+from ..context import ROOT, Context, Unavailable, telling
+from ..numbers import number, percent, plain, rate, times
 from ..report import Section, SummaryRow, prose, table
 
 NAME = "throughput"
@@ -34,18 +34,19 @@ Record = dict[str, Any]
 
 
 def run(context: Context) -> dict[str, Any]:
-    results: dict[str, Any] = {"codec": measure_codec(context)}
-    context.save(results)
+    failed: list[str] = []
+    results: dict[str, Any] = {"codec": measure_codec(context, failed)}
+    context.save(telling(results, failed))
     if context.gpu:
-        return {**results, "nccl": measure_nccl(context)}
+        return telling({**results, "nccl": measure_nccl(context)}, failed)
     try:
         rig.refuse_without_network(context)
-        results["network"] = measure_network(context)
-        context.save(results)
-        results["model"] = validate(context)
     except Unavailable as reason:
-        results["network"] = {"unavailable": str(reason)}
-    return results
+        return telling({**results, "network": {"unavailable": str(reason)}}, failed)
+    for name, measure in (("network", measure_network), ("model", validate)):
+        results[name] = measure(context, failed)
+        context.save(telling(results, failed))
+    return telling(results, failed)
 
 
 # ---- what sizes mean
@@ -83,25 +84,22 @@ def _densities(sizes: list[float]) -> list[float]:
 # ---- (a) the codec alone
 
 
-def measure_codec(context: Context) -> list[Record]:
+def measure_codec(context: Context, failed: list[str]) -> list[Record]:
     sizes = _sizes(context)
-    everything = []
+    power = (24 if context.quick else 27) if context.gpu else (20 if context.quick else 24)
+    backend = "cuda" if context.device == "cuda" else "cpu"
+    common = ("bench", "codec", "--backend", backend, "--elements", f"2^{power}", "--grain", 1)
+    runs = []
     for codec in ("packed", "sketch"):
         densities = ",".join(f"{density_for(size, codec):.4f}" for size in sizes)
-        everything += _bench_codec(context, "lossless", "--codec", codec, "--density", densities)
-    fixed = ",".join(f"{size:g}" for size in sizes)
-    everything += _bench_codec(
-        context, "fixed", "--codec", "sketch", "--density", str(VGG_DENSITY), "--payload-ratio", fixed, "--estimate"
-    )
+        runs.append(("lossless", ("--codec", codec, "--density", densities)))
+    shares = ",".join(f"{size:g}" for size in sizes)
+    fixed = ("--codec", "sketch", "--density", VGG_DENSITY, "--payload-ratio", shares, "--estimate")
+    everything: list[Record] = []
+    for kind, options in [*runs, ("fixed", fixed)]:
+        with context.part(f"codec, {options[1]}, {kind}", failed):
+            everything += [codec_record(kind, line) for line in context.measure(*common, *options)]
     return everything
-
-
-def _bench_codec(context: Context, kind: str, *options: str) -> list[Record]:
-    power = (24 if context.quick else 27) if context.gpu else (20 if context.quick else 24)
-    words = ["bench", "codec", "--backend", "cuda" if context.device == "cuda" else "cpu", "--elements", f"2^{power}"]
-    printed = context.peel(*words, "--grain", "1", *options, "--json", "-")
-    found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-    return [codec_record(kind, line) for line in found]
 
 
 def codec_record(kind: str, line: Record) -> Record:
@@ -133,12 +131,11 @@ def measure_nccl(context: Context) -> dict[str, Any]:
             missing.append(f"{workers} workers were not begun within the {NCCL_BUDGET} s given.")
             continue
         try:
-            found += [reduced(line) for line in _bench_nccl(context, workers)]
+            with context.part(f"{workers} workers", failed):
+                found += [reduced(line) for line in _bench_nccl(context, workers)]
         except Unavailable as reason:
             missing.append(f"{workers} workers: {reason}")
-        except RuntimeError as error:  # what was measured before is kept
-            failed.append(f"{workers} workers: {error}")
-    return {"records": found, "missing": missing, **({"failed": "; ".join(failed)} if failed else {})}
+    return telling({"records": found, "missing": missing}, failed)
 
 
 def _bench_nccl(context: Context, workers: int) -> list[Record]:
@@ -177,7 +174,7 @@ def reduced(line: Record, **more: Any) -> Record:
 # ---- (c) over links with a rate limit
 
 
-def measure_network(context: Context) -> dict[str, Any]:
+def measure_network(context: Context, failed: list[str]) -> dict[str, Any]:
     """Over MPI; and through a switch, where dense sums of int32 through the same switch are what it is compared with."""
     rate = "500mbit"
     shape = {"elements": "2^22" if context.quick else "2^23", "warmup": 2, "repeat": 3}
@@ -185,43 +182,45 @@ def measure_network(context: Context) -> dict[str, Any]:
     densities = _densities(_sizes(context))
     over_mpi: list[Record] = []
     for workers in (4,) if context.quick else (2, 3, 4):
-        more = {**shape, **(ring if context.quick else {})}
-        found = rig.all_reduce(
-            context, workers, rate, "mpi", density=densities, strategy=["auto", "packed", "sketch"], **more
-        )
-        over_mpi += [reduced(line) for line in found]
+        more = {**shape, **(ring if context.quick else {}), "strategy": ["auto", "packed", "sketch"]}
+        with context.part(f"MPI, {workers} workers", failed):
+            found = rig.all_reduce(context, workers, rate, "mpi", density=densities, **more)
+            over_mpi += [reduced(line) for line in found]
     through_switch: list[Record] = []
     for workers in (2,) if context.quick else (2, 4):
         more = {**shape, **ring}
-        dense, *_ = rig.all_reduce(context, workers, rate, "switch", type="int32", strategy="dense", density=0.5, **more)
-        found = rig.all_reduce(context, workers, rate, "switch", density=densities, strategy=["packed", "sketch"], **more)
-        through_switch.append(reduced(dense, over_dense_switch=1.0))
-        through_switch += [reduced(line, over_dense_switch=dense["seconds"] / line["seconds"]) for line in found]
+        with context.part(f"switch, {workers} workers", failed):
+            dense, *_ = rig.all_reduce(
+                context, workers, rate, "switch", type="int32", strategy="dense", density=0.5, **more
+            )
+            found = rig.all_reduce(
+                context, workers, rate, "switch", density=densities, strategy=["packed", "sketch"], **more
+            )
+            through_switch.append(reduced(dense, over_dense_switch=1.0))
+            through_switch += [reduced(line, over_dense_switch=dense["seconds"] / line["seconds"]) for line in found]
     return {"mpi": over_mpi, "switch": through_switch}
 
 
 # ---- the model of the wire, beside what links took
 
 
-def validate(context: Context) -> list[Record]:
+def validate(context: Context, failed: list[str]) -> list[Record]:
     """Dense, packed and sketch sums at a density of 5%, over MPI and through the switch, at two rates."""
     found: list[Record] = []
     for transport in ("mpi", "switch"):
         for workers in (2,) if context.quick and transport == "switch" else (2, 4):
-            found_here = rig.all_reduce(
-                context,
-                workers,
-                "200mbit,1gbit",
-                transport,
-                elements="2^21" if context.quick else "2^23",
-                density=0.05,
-                type="int32" if transport == "switch" else "float32",
-                strategy=["dense", "packed", "sketch"],
-                baseline="mpi-ring",
-                warmup=1,
-                repeat=2 if context.quick else 5,
-            )
-            found += [modelled(line) for line in found_here]
+            options = {
+                "elements": "2^21" if context.quick else "2^23",
+                "density": 0.05,
+                "type": "int32" if transport == "switch" else "float32",
+                "strategy": ["dense", "packed", "sketch"],
+                "baseline": "mpi-ring",
+                "warmup": 1,
+                "repeat": 2 if context.quick else 5,
+            }
+            with context.part(f"model of the wire, {transport}, {workers} workers", failed):
+                lines_here = rig.all_reduce(context, workers, "200mbit,1gbit", transport, **options)
+                found += [modelled(line) for line in lines_here]
     return found
 
 
@@ -266,10 +265,6 @@ def section(documents: list[dict[str, Any]]) -> Section:
     return Section(TITLE, parts)
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
-
-
 def _curve(name: str, records: list[Record], value: str, **more: Any) -> Series:
     drawn = sorted((100 * one["size"], one[value]) for one in records if one["size"])
     return Series(name, drawn, **more)
@@ -282,15 +277,15 @@ def _where(record: Record) -> str:
 def _codec_parts(records: list[Record]) -> list[str]:
     where = _where(records[0])
     kinds = [("packed, lossless", "lossless", "packed"), ("sketch, lossless", "lossless", "sketch"),
-             ("sketch of fixed size, density 69.6%", "fixed", "sketch")]  # fmt: skip
+             (f"sketch of fixed size, density {percent(VGG_DENSITY)}", "fixed", "sketch")]  # fmt: skip
     series = [
         _curve(name, [one for one in records if (one["kind"], one["codec"]) == (kind, codec)], "gbps")
         for name, kind, codec in kinds
     ]
     levels = [(paper.CODEC_GBPS_LEAST, "the paper's slowest"), (paper.CODEC_GBPS, "the paper's fastest, on an A100")]
     rows = [
-        [one["kind"], one["codec"], f"{one['density']:.2%}", _percent(one["size"]), number(one["gbps"]),
-         number(gbps(one["elements"], one["memcpy_s"])), one["rounds"], _percent(one["lost"] / max(one["items"], 1)),
+        [one["kind"], one["codec"], percent(one["density"]), percent(one["size"]), number(one["gbps"]),
+         number(gbps(one["elements"], one["memcpy_s"])), one["rounds"], percent(one["lost"] / max(one["items"], 1)),
          number(one["mean_relative_error"]), one["wrong"]]
         for one in records
     ]  # fmt: skip
@@ -316,12 +311,12 @@ def _nccl_parts(found: dict[str, Any]) -> list[str]:
         for strategy in ("packed", "sketch")
         for workers in sorted({one["workers"] for one in records})
     ]
-    plain = sorted(gbps(one["elements"], one["baseline_seconds"]) for one in records)
+    alone = sorted(gbps(one["elements"], one["baseline_seconds"]) for one in records)
     text = (
         "All-reduces over NCCL: the workers are ranks that share one GPU and talk over sockets, so that every byte passes "
         "the network stack of one machine. Eight ranks are as many as the GPUs of the paper's four workers, but no two of "
         "them are joined by NVLink. `ncclAllReduce` aggregates "
-        f"{number(plain[0])} to {number(plain[-1])} Gbps here; over faster links, such as the paper's of 100 Gbps, there is "
+        f"{number(alone[0])} to {number(alone[-1])} Gbps here; over faster links, such as the paper's of 100 Gbps, there is "
         "less to gain."
     )
     levels = [(1, "ncclAllReduce"), (paper.NCCL_SPEEDUP, "the paper's best")]
@@ -351,9 +346,9 @@ def _all_reduce_table(records: list[Record], value: str, compared: str) -> str:
         if not set(strategies) <= set(here):
             continue
         dense = here[strategies[0]]["seconds"] * here[strategies[0]][value]
-        row = [workers, f"{density:.2%}", number(dense * 1e3), *([here["auto"]["chosen"]] if "auto" in here else [])]
+        row = [workers, percent(density), number(dense * 1e3), *([here["auto"]["chosen"]] if "auto" in here else [])]
         for one in (here[name] for name in strategies):
-            row += [_percent(one["size"]), number(one["gbps"]), times(one[value])]
+            row += [percent(one["size"]), number(one["gbps"]), times(one[value])]
         rows.append(row)
     one = records[0]
     checked = sum(record["summed"] * record["workers"] for record in records)
@@ -367,7 +362,9 @@ def _all_reduce_table(records: list[Record], value: str, compared: str) -> str:
 def _network_parts(found: dict[str, Any]) -> list[str]:
     if "unavailable" in found:
         return [prose(found["unavailable"])]
-    link = rate(found["mpi"][0]["rate_bits"])
+    if not (found["mpi"] or found["switch"]):
+        return []
+    link = rate([*found["mpi"], *found["switch"]][0]["rate_bits"])
     mpi = [
         _curve(f"{strategy}, {workers} workers", _of(found["mpi"], strategy, workers), "speedup")
         for strategy in ("auto", "packed", "sketch")
@@ -388,10 +385,10 @@ def _network_parts(found: dict[str, Any]) -> list[str]:
         ),
         lines(f"Over MPI at {link}: times as fast as its dense sum", mpi, x="compressed size, % of dense", y="speed-up",
               log_x=True, log_y=True, levels=[(1, "dense, MPI")]),
-        _all_reduce_table(found["mpi"], "speedup", "dense MPI"),
+        *([_all_reduce_table(found["mpi"], "speedup", "dense MPI")] if found["mpi"] else []),
         lines(f"Through a switch at {link}: times as fast as dense int32", switch, x="compressed size, % of dense",
               y="speed-up", log_x=True, log_y=True, levels=levels),
-        _all_reduce_table(found["switch"], "over_dense_switch", "dense int32"),
+        *([_all_reduce_table(found["switch"], "over_dense_switch", "dense int32")] if found["switch"] else []),
     ]  # fmt: skip
 
 
@@ -432,8 +429,9 @@ def _codec_summary(records: list[Record]) -> list[SummaryRow]:
     rows = []
     for what, choose, theirs in (("fastest", max, paper.CODEC_GBPS), ("slowest", min, paper.CODEC_GBPS_LEAST)):
         ours = choose((one for one in records if one["codec"] == "sketch"), key=lambda one: one["gbps"])
-        note = f"sketch at {ours['size']:.0%} of dense on {_where(ours)}; the paper on an A100"
-        note += "; the sketch is too small, and what it lost is estimated" if ours["lost"] else ""
+        how = "lossless" if ours["kind"] == "lossless" else "estimates: of a fixed size"
+        how += f", at which {percent(ours['lost'] / max(ours['items'], 1))} did not peel" if ours["lost"] else ""
+        note = f"{how}; sketch at {percent(ours['size'])} of dense on {_where(ours)}; the paper on an A100"
         note += "; slower than the paper's slowest" if ours["gbps"] < paper.CODEC_GBPS_LEAST else ""
         rows.append(SummaryRow(f"Codec alone, {what}, Gbps", number(theirs), number(ours["gbps"]), ours["gbps"] / theirs,
                                note, "measured"))  # fmt: skip
@@ -445,18 +443,25 @@ def _nccl_summary(records: list[Record]) -> list[SummaryRow]:
     if not four:
         return []
     best = max(four, key=lambda one: one["speedup"])
-    plain = gbps(best["elements"], best["baseline_seconds"])
-    where = f"ranks on one GPU over sockets, where NCCL alone has {number(plain)} Gbps; the paper's links have 100"
-    note = f"{best['strategy']} at {best['size']:.1%} of dense; {where}"
+    alone = gbps(best["elements"], best["baseline_seconds"])
+    where = f"ranks on one GPU over sockets, where NCCL alone has {number(alone)} Gbps; the paper's links have 100"
+    note = f"lossless, {best['strategy']} at {percent(best['size'])} of dense; {where}"
     ratio = best["speedup"] / paper.NCCL_SPEEDUP
     rows = [SummaryRow("Aggregation over NCCL, 4 workers, at most", times(paper.NCCL_SPEEDUP), times(best["speedup"]),
                        ratio, note, "measured")]  # fmt: skip
+    sketches = [one for one in four if one["strategy"] == "sketch" and one["size"] >= paper.ITERATION_SHARE]
+    if sketches:
+        tenth = min(sketches, key=lambda one: one["size"])
+        note = f"lossless, sketch at {percent(tenth['size'])}, the least size measured that is no smaller; {where}"
+        rows.append(SummaryRow("Aggregation over NCCL, 4 workers, at 10% of dense", times(paper.NCCL_SPEEDUP_TENTH),
+                               times(tenth["speedup"]), tenth["speedup"] / paper.NCCL_SPEEDUP_TENTH, note,
+                               "measured"))  # fmt: skip
     pays = sorted(one["size"] for one in four if one["strategy"] == "sketch" and one["speedup"] >= 1)
     loses = sorted((one["size"], one["speedup"]) for one in four if one["strategy"] == "sketch" and one["speedup"] < 1)
     if pays and loses:
-        note = f"lossless; the largest size tried that pays. At {loses[0][0]:.0%} of dense it does not: {times(loses[0][1])}"
-        rows.append(SummaryRow("Size up to which a sketch pays over NCCL, 4 workers", f"{paper.NCCL_BREAK_EVEN:.0%}",
-                               f"{pays[-1]:.0%}", pays[-1] / paper.NCCL_BREAK_EVEN, note, "measured"))  # fmt: skip
+        note = f"lossless; the largest size tried that pays. At {percent(loses[0][0])} it does not: {times(loses[0][1])}"
+        rows.append(SummaryRow("Size up to which a sketch pays over NCCL, 4 workers", plain(paper.NCCL_BREAK_EVEN),
+                               percent(pays[-1]), pays[-1] / paper.NCCL_BREAK_EVEN, note, "measured"))  # fmt: skip
     return rows
 
 
@@ -467,8 +472,8 @@ def _switch_summary(records: list[Record]) -> list[SummaryRow]:
     best = max(two, key=lambda one: one["over_dense_switch"])
     worst = min(two, key=lambda one: one["over_dense_switch"])
     speedup, least = best["over_dense_switch"], worst["over_dense_switch"]
-    note = (f"{best['strategy']} at {best['size']:.1%} of dense, {rate(best['rate_bits'])}; the paper over ATP at "
-            f"{rate(paper.ATP_LINK_BITS)}. At worst, {worst['strategy']} at {worst['size']:.0%}: {times(least)}")  # fmt: skip
+    note = (f"{best['strategy']} at {percent(best['size'])} of dense, {rate(best['rate_bits'])}; the paper over ATP at "
+            f"{rate(paper.ATP_LINK_BITS)}. At worst, {worst['strategy']} at {percent(worst['size'])}: {times(least)}")  # fmt: skip
     note += ", which does not pay" if least < 1 else ""
     return [SummaryRow("Aggregation through a switch, 2 workers, at most", times(paper.ATP_SPEEDUP), times(speedup),
                        speedup / paper.ATP_SPEEDUP, note, "measured")]  # fmt: skip

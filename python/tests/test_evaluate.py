@@ -14,9 +14,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from evaluate import __main__ as main  # noqa: E402
-from evaluate import charts, numbers, paper, report  # noqa: E402
+from evaluate import charts, numbers, paper, report, rig  # noqa: E402
 from evaluate.charts import Series  # noqa: E402
-from evaluate.context import Context, Unavailable  # noqa: E402
+from evaluate.context import Context, Unavailable, telling  # noqa: E402
 from evaluate.experiments import scaling, size  # noqa: E402
 
 NASTY = 'a < b & "c"'
@@ -300,6 +300,59 @@ def test_what_was_saved_before_a_failure_is_kept(tmp_path: pathlib.Path) -> None
     assert document == json.loads((tmp_path / "broken.json").read_text())
     assert document["results"] == {"models": {"ncf": 1}}
     assert main.failures(document) == ["RuntimeError: 3 elements are wrong"]
+
+
+def test_a_wrong_sum_in_a_part_ends_with_status_1(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(context: Context) -> dict:
+        failed: list[str] = []
+        with context.part("packed", failed):
+            rig.require_right([{"wrong": 1, "lost": 0}])
+        return telling({**size_results(), "elements": 10_000}, failed)
+
+    monkeypatch.setattr(size, "run", run)
+    monkeypatch.setattr(sys, "argv", ["evaluate", "--only", "size", "--quick", "--out", str(tmp_path)])
+    assert main.main() == 1
+    page = (tmp_path / "report.html").read_text()
+    assert "a part failed" in page and "1 elements of a sum were wrong" in page and "S_min" in page
+    monkeypatch.setattr(size, "run", lambda context: size_results())
+    assert main.main() == 0
+
+
+def test_results_of_a_full_run_are_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "size.json"
+    path.write_text(json.dumps(frame("size", size_results(), quick=False)))
+    before = path.read_text()
+    monkeypatch.setattr(size, "run", lambda context: {})
+    monkeypatch.setattr(sys, "argv", ["evaluate", "--only", "size", "--quick", "--out", str(tmp_path)])
+    assert main.main() == 0 and path.read_text() == before
+
+    def refuse(context: Context) -> dict:
+        raise Unavailable("No program.")
+
+    monkeypatch.setattr(size, "run", refuse)
+    monkeypatch.setattr(sys, "argv", ["evaluate", "--only", "size", "--out", str(tmp_path)])
+    assert main.main() == 0 and path.read_text() == before
+
+
+def test_documents_of_another_schema_are_told(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "size.json").write_text(json.dumps(frame("size", {"other": 1}, schema=99)))
+    assert "is of schema 99" in report.write_report(tmp_path).read_text()
+
+
+def test_warnings_and_rates_of_tools_are_shown(tmp_path: pathlib.Path) -> None:
+    context = Context()
+    says = "run: 7 packets were dropped; 2 hosts at 200 mbit: links carry 199.0 to 200.1 each way; noise"
+    context.command(["sh", "-c", "for line; do echo $line >&2; done", "sh", *says.split("; ")])
+    assert context.remarks == says.split("; ")[:2]
+    document = frame("size", size_results(), commands=[], remarks=context.remarks)
+    (tmp_path / "size.json").write_text(json.dumps(document))
+    page = report.write_report(tmp_path).read_text()
+    assert "a tool warned" in page and "# 2 hosts at 200 mbit" in page and "scripts/evaluate --quick --only size" in page
+
+
+def test_no_command_waits_without_bound() -> None:
+    with pytest.raises(RuntimeError, match="did not end within 0.2 s: half"):
+        Context().command(["sh", "-c", "echo half >&2; sleep 60 & wait"], timeout=0.2)
 
 
 def test_a_part_that_failed_is_found() -> None:

@@ -102,9 +102,43 @@ def test_losses_are_compared_bit_by_bit() -> None:
     assert other["speedup"] == other["whole_speedup"] == 2
     assert clock.over_time(other) == [(2.0, 2.0), (3.0, 1.0), (4.0, 0.55)]
     _assert_well_formed(clock.section([{"results": {"runs": [plain, other]}}]).parts)
-    assert [row.ours for row in clock.summary([{"results": {"runs": [plain, other]}}])] == ["2.00x"]
+    through = {**other, "variant": "switch"}
+    assert [row.ours for row in clock.summary([{"results": {"runs": [plain, other, through]}}])] == ["2.00x"]
     assert clock.sent_share("sent 3.50% of what dense sums send\n") == pytest.approx(0.035)
     assert clock.sent_share("") is None
+
+
+def test_losses_that_must_be_equal_and_are_not_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(context: Context, model: str, workers: int, steps: int, variant: str) -> dict:
+        if (model, variant) in (("lstm", "DDP"), ("bert", "sketch")):
+            raise RuntimeError("links are slow")
+        losses = [1.0, 0.5 if (model, variant) == ("vgg", "packed") else 0.6]
+        return {"model": model, "workers": workers, "rate": "200mbit", "variant": variant, "losses": losses,
+                "seconds": [1.0, 1.0], "sent": None}  # fmt: skip
+
+    monkeypatch.setattr(rig, "refuse_without_network", lambda *_: None)
+    monkeypatch.setattr(clock, "train", train)
+    results = clock.run(Context(quick=True))
+    assert len(results["runs"]) == 14  # all that was measured is kept
+    assert "vgg, packed: losses of 1 steps are wrong" in results["failed"]
+    assert "lstm, 2 workers, DDP: RuntimeError: links are slow" in results["failed"]
+    _assert_well_formed(clock.section([{"results": results}]).parts)
+    assert len(clock.summary([{"results": results}])) == 3
+
+
+def test_a_part_of_throughput_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_reduce(context: Context, workers: int, rate: str, transport: str, **options) -> list[dict]:
+        if transport == "mpi":
+            raise RuntimeError("3 elements of a sum were wrong")
+        return [{**ALL_REDUCE, "transport": transport, "workers": workers}]
+
+    monkeypatch.setattr(rig, "refuse_without_network", lambda *_: None)
+    monkeypatch.setattr(rig, "all_reduce", all_reduce)
+    monkeypatch.setattr(Context, "measure", lambda self, *words: [CODEC])
+    results = throughput.run(Context(quick=True))
+    assert len(results["codec"]) == 3 and results["network"]["switch"] and results["model"]
+    assert results["failed"].count("3 elements of a sum were wrong") == 3
+    _assert_well_formed(throughput.section([{"gpu": False, "results": results}]).parts)
 
 
 def test_section_of_throughput() -> None:
@@ -116,6 +150,9 @@ def test_section_of_throughput() -> None:
     documents = [{"gpu": False, "results": cpu}, {"gpu": True, "results": gpu}]
     _assert_well_formed(throughput.section(documents).parts)
     assert [row.kind for row in throughput.summary(documents)] == ["measured"] * 4
+    sketches = [{**records[0], "strategy": "sketch", "size": share, "speedup": 0.5 / share} for share in (0.08, 0.12, 0.9)]
+    rows = throughput.summary([{"gpu": True, "results": {"nccl": {"records": sketches, "missing": []}}}])
+    assert [(row.paper, row.ours) for row in rows[1:]] == [("3.01x", "4.17x"), ("60%", "12.0%")]
     missing = [{"results": {"codec": [], "network": {"unavailable": "No root."}}}, {"unavailable": "No GPU."}]
     assert "No root." in throughput.section(missing).parts[-1]
     assert throughput.summary(missing) == []

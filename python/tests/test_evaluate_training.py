@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from evaluate import gradients, paper  # noqa: E402
+from evaluate.context import Context  # noqa: E402
 from evaluate.experiments import iteration, recovery, training  # noqa: E402
 from evaluate.one_process import Team  # noqa: E402
 
@@ -44,8 +45,24 @@ def test_wrong_sums_are_counted() -> None:
     total[7] += 1e-3
     assert gradients.count_wrong(parts, total, 0) == 1
     assert gradients.count_wrong(parts, total, 1e-2) == 0
+    report = {"error_bound": 0, "strategy": "packed", "lost": 0}
     with pytest.raises(RuntimeError, match="1 of 20,000 elements of a lossless sum"):
-        gradients.verify(parts, total, {"error_bound": 0, "strategy": "packed"})
+        gradients.verify(parts, [total], report)
+    total[7] = float("nan")
+    assert gradients.count_wrong(parts, total, 1e-2) == 1
+
+
+def test_every_worker_must_have_the_sum() -> None:
+    parts = _gradients(2)
+    total = parts[0] + parts[1]
+    report = {"error_bound": 0, "strategy": "packed", "lost": 0}
+    assert gradients.verify(parts, [total, total.clone()], report) == 0
+    other = total.clone()
+    other[3] = float("nan")
+    with pytest.raises(RuntimeError, match="1 of 40,000"):
+        gradients.verify(parts, [total, other], report)
+    with pytest.raises(RuntimeError, match="2 items were lost"):
+        gradients.verify(parts, [total], {**report, "lost": 2})
 
 
 def test_small_sketches_estimate_and_large_ones_recover() -> None:
@@ -59,6 +76,43 @@ def test_small_sketches_estimate_and_large_ones_recover() -> None:
     exact = recovery._recover(gradient, None, "packed")
     assert exact["exact_share"] == 1
     assert exact["mean_relative_error"] == 0
+
+
+def test_a_fixed_size_is_one_sketch_of_all() -> None:
+    gradient = _gradients(1, elements=400_000)[0]
+    gradient[:20_000] = 1.5  # dense, and a twentieth of all
+    arrays = [gradient.clone(), torch.zeros_like(gradient)]
+    chunks = Team(2, CPU, estimate=0.12, strategy="sketch", grain=1, chunk_bytes=1 << 16).sum(arrays)
+    assert chunks.report["lost"] > 0
+    assert recovery._recover(gradient, 0.12)["lost"] == 0
+
+
+def test_a_size_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    recover = recovery._recover
+
+    def fail_once(gradient: torch.Tensor, share: float | None, strategy: str = "sketch") -> dict:
+        if share == 2.0:
+            raise MemoryError("too large")
+        return recover(gradient, share, strategy)
+
+    def capture(model: str, device: torch.device, **options) -> gradients.Captured:
+        return gradients.Captured(model, False, _gradients(4, 4000), 1, "drawn", 0.1)
+
+    monkeypatch.setattr(recovery, "_recover", fail_once)
+    monkeypatch.setattr(gradients, "capture", capture)
+    results = recovery.run(Context(quick=True))
+    assert results["failed"].count("MemoryError: too large") == 4
+    assert all(len(one["sizes"]) > 5 and one["whole"] for one in results["models"].values())
+    document = {"results": results}
+    assert "one sketch of the whole gradient" in "".join(recovery.section([document]).parts)
+    assert len(recovery.summary([document])) == 4
+
+
+def test_steps_are_fixed_and_accuracies_uncertain() -> None:
+    assert [training.steps_for(quick=quick, on_gpu=gpu) for quick in (True, False) for gpu in (True, False)] == [
+        30, 60, 50, 150,
+    ]  # fmt: skip
+    assert training.uncertainty(0.5, 10_000) == pytest.approx(0.0098)
 
 
 def test_errors_are_over_what_is_not_zero() -> None:
