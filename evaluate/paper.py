@@ -29,8 +29,6 @@ CODEC_GBPS = 646.0
 CODEC_GBPS_LEAST = 64.7
 # The greatest speed-up over NCCL: four workers with one GPU each.
 NCCL_SPEEDUP = 4.97
-# The same at 10% of the original size, as a comment in the paper's source has it.
-NCCL_SPEEDUP_TENTH = 3.01
 # The share of the original size from which on its throughput may fall below that of NCCL.
 NCCL_BREAK_EVEN = 0.60
 # Figure of throughput over ATP: the greatest speed-up over in-network aggregation.
