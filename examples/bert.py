@@ -11,12 +11,11 @@ seen is zero, that of all layers is not: an example between embeddings and netwo
 
 from collections.abc import Iterable
 
-import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from training import Workload, draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
+from training import Workload, draw_zipf, make_parser, register_hook, train, zipf_table
 
 START, SEPARATOR, SPECIAL = 0, 1, 2  # word pieces from SPECIAL on are words
 QUESTION = 6  # word pieces of a question
@@ -80,11 +79,7 @@ def main() -> None:
     torch.manual_seed(0)
     work = make_workload(full=options.full, batch=options.batch)
     model = DistributedDataParallel(work.model)
-    state = make_state(options)
-    if options.reduce == "peel":
-        model.register_comm_hook(state, peelreduce.allreduce_hook)
-    elif options.reduce == "nothing":
-        model.register_comm_hook(None, send_nothing)
+    state = register_hook(options, model)
     train(options, work, model, state)
     dist.destroy_process_group()
 

@@ -9,11 +9,10 @@ Text is drawn: words follow Zipf's law, and half of them are the one word that u
 is what can be learned. A step touches the rows of its words and of its negatives; the gradient of all others is zero.
 """
 
-import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from training import Workload, draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
+from training import Workload, draw_zipf, make_parser, register_hook, train, zipf_table
 
 LENGTH = 20  # words of each text that are predicted
 
@@ -88,11 +87,7 @@ def main() -> None:
     work = make_workload(full=options.full, batch=options.batch, sparse=options.sparse)
     # Gradients that are views of buckets: otherwise 1.7 GB more for each worker in full size.
     model = DistributedDataParallel(work.model, gradient_as_bucket_view=True)
-    state = make_state(options)
-    if options.reduce == "peel":
-        model.register_comm_hook(state, peelreduce.allreduce_hook)
-    elif options.reduce == "nothing":
-        model.register_comm_hook(None, send_nothing)
+    state = register_hook(options, model)
     train(options, work, model, state)
     dist.destroy_process_group()
 

@@ -9,12 +9,11 @@ uniform, and some items are liked more than others. A step touches a thousand ro
 others is zero.
 """
 
-import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
-from training import Workload, draw_zipf, make_parser, make_state, send_nothing, train, zipf_table
+from training import Workload, draw_zipf, make_parser, register_hook, train, zipf_table
 
 
 class NeuMF(torch.nn.Module):
@@ -62,11 +61,7 @@ def main() -> None:
     torch.manual_seed(0)
     work = make_workload(full=options.full, batch=options.batch)
     model = DistributedDataParallel(work.model, gradient_as_bucket_view=True)
-    state = make_state(options)
-    if options.reduce == "peel":
-        model.register_comm_hook(state, peelreduce.allreduce_hook)
-    elif options.reduce == "nothing":
-        model.register_comm_hook(None, send_nothing)
+    state = register_hook(options, model)
     train(options, work, model, state)
     dist.destroy_process_group()
 

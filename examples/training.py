@@ -53,12 +53,18 @@ def _new_file(text: str) -> pathlib.Path:
     return path
 
 
-def make_state(options: argparse.Namespace) -> peelreduce.DDPState:
+def register_hook(options: argparse.Namespace, model: DistributedDataParallel) -> peelreduce.DDPState:
+    """Has gradients summed as the options say: by peelreduce, as DDP does by itself, or not at all."""
     transport = peelreduce.Switch(options.switch) if options.switch else None
-    return peelreduce.DDPState(strategy=options.strategy, transport=transport)
+    state = peelreduce.DDPState(strategy=options.strategy, transport=transport)
+    if options.reduce == "peel":
+        model.register_comm_hook(state, peelreduce.allreduce_hook)
+    elif options.reduce == "nothing":
+        model.register_comm_hook(None, _send_nothing)
+    return state
 
 
-def send_nothing(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _send_nothing(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For comparison: what a step takes without any communication. The models drift apart."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())

@@ -12,12 +12,11 @@ import gzip
 import pathlib
 from collections.abc import Iterable
 
-import peelreduce
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy, interpolate
 from torch.nn.parallel import DistributedDataParallel
-from training import Workload, make_parser, make_state, send_nothing, train
+from training import Workload, make_parser, register_hook, train
 
 PACKAGE = pathlib.Path("/usr/share/datasets/fashion-mnist")  # of Debian and Ubuntu
 CLASSES = 10
@@ -104,11 +103,7 @@ def main() -> None:
     torch.manual_seed(0)
     work = make_workload(images, labels, full=options.full, batch=options.batch)
     model = DistributedDataParallel(work.model)
-    state = make_state(options)
-    if options.reduce == "peel":
-        model.register_comm_hook(state, peelreduce.allreduce_hook)
-    elif options.reduce == "nothing":
-        model.register_comm_hook(None, send_nothing)
+    state = register_hook(options, model)
     train(options, work, model, state)
     if dist.get_rank() == 0:
         tested = 100 if options.full else 1000  # VGG19 takes a processor core 0.4 s for each image
