@@ -189,42 +189,34 @@ def _type_chart(results: dict, type_name: str, bits: int) -> str:
         for codec, index in KINDS
     ]
     elements = results["elements"]
-    formula = [
-        (
-            density,
-            paper.bloom_bits(elements, density * elements, bits) / paper.least_bits(elements, density * elements, bits),
-        )
-        for density in results["densities"]
-    ]
+    formula = _over_least(paper.bloom_bits, elements, bits, results["densities"])
     series.append(Series("the paper's Bloom filter and sketch (formula)", formula, reference=True))
-    return lines(
-        f"Message / S_min, values of {bits} bits ({type_name}; measured; gray: formula)",
-        series,
-        x="density (share of non-zeros)",
-        y="times S_min",
-        log_x=True,
-        log_y=True,
-        levels=[(paper.SIZE_BOUND, f"{paper.SIZE_BOUND}, the paper's bound")],
-        top=SHOWN,
-    )
+    return _ratio_chart(f"Message / S_min, values of {bits} bits ({type_name}; measured; gray: formula)", series)
 
 
 def _formula_chart(results: dict) -> str:
     elements = results["elements"]
 
-    def ratio(function, bits):
-        return [
-            (d, function(elements, d * elements, bits) / paper.least_bits(elements, d * elements, bits))
-            for d in DENSITIES
-        ]
-
-    series = [Series(f"{bits} bits, Bloom filter", ratio(paper.bloom_bits, bits)) for bits in FORMULA_BITS]
-    series += [
-        Series("4 bits, bitmap", ratio(paper.bitmap_bits, 4)),
-        Series("32 bits, bitmap", ratio(paper.bitmap_bits, 32)),
+    series = [
+        Series(f"{bits} bits, {name}", _over_least(size_of, elements, bits, DENSITIES))
+        for name, size_of, widths in (
+            ("Bloom filter", paper.bloom_bits, FORMULA_BITS),
+            ("bitmap", paper.bitmap_bits, (4, 32)),
+        )
+        for bits in widths
     ]
+    return _ratio_chart(f"Message / S_min by the paper's formulas, gamma {paper.GAMMA} (formula)", series)
+
+
+def _over_least(size_of, elements: int, bits: int, densities) -> list[tuple[float, float]]:
+    """A formula of the paper for a size in bits, as a multiple of the least size."""
+    items = [(density, density * elements) for density in densities]
+    return [(d, size_of(elements, count, bits) / paper.least_bits(elements, count, bits)) for d, count in items]
+
+
+def _ratio_chart(title: str, series: list[Series]) -> str:
     return lines(
-        f"Message / S_min by the paper's formulas, gamma {paper.GAMMA} (formula)",
+        title,
         series,
         x="density (share of non-zeros)",
         y="times S_min",
