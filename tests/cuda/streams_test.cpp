@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/checked_device.h"
+#include "cuda/late_writer.h"
 #include "cuda/patterned_gradient.h"
 
 namespace peel::testing {
@@ -30,6 +31,11 @@ class Loop {
 
   void load(const Elements& x) { memory_.x.upload(x.data(), plan_.dense_bytes()); }
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
+
+  // x changes on the stream, by a kernel that others may follow before it has written anything.
+  void load_late(const DeviceBytes& x) {
+    require(write_late(x.data(), memory_.x.data(), plan_.dense_bytes(), stream_), "writing late");
+  }
 
   // All on the stream, with no waiting: both rounds of packed, or the one of a sketch, then the decode.
   void enqueue() {
@@ -183,6 +189,26 @@ TEST(CudaStreams, TwoStreamsAtOnceDoNotMeet) {
   one.expect_result(a);
   other.expect_result(b);
   third.expect_result(c);
+}
+
+TEST(CudaStreams, VerbsWaitForKernelsThatLetThemComeEarly) {
+  for (const Codec codec : {Codec::packed, Codec::sketch}) {
+    for (const Index index : {Index::bitmap, Index::bloom, Index::list}) {
+      if (codec == Codec::sketch && index == Index::list) continue;
+      const Plan plan = plan_of(codec, index);
+      SCOPED_TRACE(plan.describe());
+      Loop loop(plan, room_items(plan));
+      const Elements before = patterned(gradient_of(74)), after = patterned(gradient_of(75));
+      DeviceBytes late{"late"};
+      late.reset(plan.dense_bytes());
+      late.upload(after.data(), plan.dense_bytes());
+      loop.load(before);
+      require(cudaDeviceSynchronize(), "loading");
+      loop.load_late(late);
+      loop.enqueue();
+      loop.expect_result(after);
+    }
+  }
 }
 
 // Each thread launches the same kernels with thread blocks of other sizes.

@@ -98,7 +98,7 @@ __device__ bool has_overfull(const Geometry& g, const Dealt& dealt, const Status
 template <typename Bits, typename Cell>
 __global__ void __launch_bounds__(kThreads)
     lose_runs(Geometry g, std::uint64_t tiles, Conversion how, Items all, std::uint64_t runs, Dealt dealt,
-              const Cell* __restrict__ payload, const Bits* x, Bits* values, Losses losses, Status* status) {
+              const Cell* payload, const Bits* x, Bits* values, Losses losses, Status* status) {
   await_ahead();
   __shared__ std::uint16_t lists[kWarps][kListed];
   if (!has_overfull(g, dealt, status)) return;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
 // Grid: thread blocks take blocks in turn.
 template <typename Cell>
 __global__ void __launch_bounds__(kThreads)
-    check_leftovers(Geometry g, Dealt dealt, const Cell* __restrict__ payload, Status* status) {
+    check_leftovers(Geometry g, Dealt dealt, const Cell* payload, Status* status) {
   await_ahead();
   if (!has_overfull(g, dealt, status)) return;
   bool zero = true;

@@ -4,7 +4,9 @@
 // launch), and waits there: await_ahead() is the first thing that all its threads do, before they touch memory.
 //
 // Whoever comes later can rely on all that came before as ever, since a kernel lets its follower come only once its own
-// wait is over.
+// wait is over. What it reads was written by kernels it waited for, so it reads by plain loads: __ldg(), and parameters
+// that are const and __restrict__, promise that memory never changes, and a compiler may move such loads ahead of the
+// wait.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,14 +22,12 @@ __device__ inline void await_ahead() {
 #endif
 }
 
-// Whether a kernel waits: code for earlier GPUs does not. What a driver made of PTX for a newer GPU is not trusted
-// either: kernels read by loads that a compiler may move ahead of the wait. That none is there was looked up in what
-// nvcc 13.0 makes for sm_90 and sm_100 (no global access before ACQBULK).
+// Whether a kernel waits: code for earlier GPUs does not.
 template <typename Kernel>
 bool waits(Kernel* kernel) {
   cudaFuncAttributes about{};
   return cudaFuncGetAttributes(&about, reinterpret_cast<const void*>(kernel)) == cudaSuccess &&
-         about.ptxVersion >= 90 && about.binaryVersion == about.ptxVersion;
+         about.ptxVersion >= 90;
 }
 
 // cudaGetLastError() tells what goes wrong, as after a launch by <<<>>>.

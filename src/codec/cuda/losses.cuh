@@ -1,12 +1,21 @@
 // Items that did not peel, noted once each.
 #pragma once
 
+#include <cooperative_groups.h>
+
 #include "codec/cuda/kernels.h"
 
 namespace peel::cuda::detail {
 
+// Lanes that lose items together ask for their numbers together: where nothing peels, a hundred million of them would
+// queue up for one counter.
 __device__ inline void note_loss(const Losses& losses, std::uint64_t item, Status* status) {
-  const std::uint64_t number = atomicAdd(reinterpret_cast<unsigned long long*>(&status->lost), 1ull);
+  const auto lanes = cooperative_groups::coalesced_threads();
+  unsigned long long first = 0;
+  if (lanes.thread_rank() == 0) {
+    first = atomicAdd(reinterpret_cast<unsigned long long*>(&status->lost), static_cast<unsigned long long>(lanes.size()));
+  }
+  const std::uint64_t number = lanes.shfl(first, 0) + lanes.thread_rank();
   if (number < losses.room) losses.items[number] = item;
   if (losses.kept != nullptr) {
     atomicAnd(reinterpret_cast<unsigned long long*>(losses.kept + item / 64), ~(1ull << (item % 64)));

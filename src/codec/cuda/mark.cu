@@ -49,7 +49,7 @@ __device__ void store_large(std::uint64_t bits, std::uint32_t grain_log2, std::u
 
 template <typename Bits, bool kChecked, bool kKeeps>
 __global__ void __launch_bounds__(kThreads, sizeof(Bits) == 8 ? 2 : 4)
-    mark_tiles(Geometry g, std::uint64_t tiles, Limits limits, const Bits* __restrict__ x, Stripes where, Items items,
+    mark_tiles(Geometry g, std::uint64_t tiles, Limits limits, const Bits* x, Stripes where, Items items,
                std::uint64_t* flag_word, Bits* kept, std::uint32_t kept_room, Status* status) {
   await_ahead();
   __shared__ Closing closing;

@@ -21,7 +21,7 @@ struct OwnGroups {
         bytes(reinterpret_cast<const std::uint32_t*>(turned + std::uint64_t{of} * turned_pitch(g))) {}
 
   // The bits of the four stripes from 4 `four` on; none past the end.
-  __device__ std::uint32_t bits(std::uint32_t four) const { return four < fours ? __ldg(bytes + four) : 0; }
+  __device__ std::uint32_t bits(std::uint32_t four) const { return four < fours ? bytes[four] : 0; }
 
   // The group of a stripe.
   __device__ std::uint64_t group(const Geometry& g, std::uint32_t stripe) const {

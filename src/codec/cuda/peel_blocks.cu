@@ -72,10 +72,10 @@ std::size_t memory_bytes(const Geometry& g) {
 // What a block's peeling came to.
 struct Outcome {
   std::uint32_t items;
+  std::uint32_t recovered;
   std::uint32_t rounds;
   bool tried;
   bool clean;
-  bool whole;  // nothing was lost
 };
 
 // Enters, loads, peels and checks; members(enter) calls enter(local) for each member of this thread.
@@ -144,13 +144,21 @@ __device__ Outcome peel_block(const Geometry& g, const FullCellMap& map, const s
   }
   bool clean = true;
   bool whole = outcome.tried;
+  std::uint32_t homes = 0;
   for (std::uint32_t c = threadIdx.x; c < count; c += kBlockThreads) {
     const std::uint32_t degree = m.words[c] & kDegree;
     clean &= degree != 0 || m.cells[c] == 0;
     whole &= degree == 0 || degree == kHome;
+    homes += degree == kHome;
   }
   outcome.clean = __syncthreads_and(clean) != 0;
-  outcome.whole = __syncthreads_and(whole) != 0;
+  outcome.recovered = outcome.items;
+  if (__syncthreads_and(whole) == 0) {
+    const std::uint64_t sum = Sum(reduce).Sum(homes);
+    if (threadIdx.x == 0) totals = sum;
+    __syncthreads();
+    outcome.recovered = static_cast<std::uint32_t>(totals);
+  }
   return outcome;
 }
 
@@ -171,7 +179,6 @@ __device__ std::uint32_t find_home(const Geometry& g, const Cells& at, std::uint
 __device__ __noinline__ std::uint32_t note_lost(Cells at, const std::uint32_t* cells, std::uint32_t subtable,
                                                 std::uint64_t item, Losses losses, Status* status) {
   note_loss(losses, item, status);
-  atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), ~0ull);
   const auto seen = [&](unsigned j) {
     return static_cast<int>(signed_cell(cells[j * subtable + at.cell[j]], at.signs, j));
   };
@@ -371,7 +378,7 @@ struct Clearing {
 template <typename Bits>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     peel_turned(Geometry g, Conversion how, Clearing clearing, const std::uint64_t* items, const std::uint8_t* turned,
-                const std::uint64_t* flag_word, const std::uint32_t* __restrict__ payload, Bits* x, std::uint64_t room,
+                const std::uint64_t* flag_word, const std::uint32_t* payload, Bits* x, std::uint64_t room,
                 Losses losses, Status* status) {
   await_ahead();
   extern __shared__ std::uint32_t memory[];
@@ -391,7 +398,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     const std::uint32_t peeling = min(block, g.blocks);  // before this one
     const auto* groups = reinterpret_cast<const std::uint8_t*>(items);
     return clear_units(g, blockIdx.x - peeling, clearing.shares, x,
-                       [&](std::uint64_t unit) { return __ldg(groups + unit * kUnitElements<Bits> / 8) == 0; });
+                       [&](std::uint64_t unit) { return groups[unit * kUnitElements<Bits> / 8] == 0; });
   }
   const OwnGroups own(g, turned, block);
   const FullCellMap map(g, own.block);
@@ -407,10 +414,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   if (threadIdx.x == 0) {
     const std::uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(&status->items), outcome.items);
     if (before + outcome.items > room) atomicOr(&status->flags, kNoRoom);
-    atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), outcome.items);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), outcome.recovered);
     atomicMax(&status->rounds, outcome.rounds);
   }
-  if (outcome.whole) return write_groups(g, how, own, map, m, x);
+  if (outcome.recovered == outcome.items) return write_groups(g, how, own, map, m, x);
   for (std::uint32_t four = threadIdx.x; four < own.fours; four += kBlockThreads) {
     clear_around(g, own, four, own.bits(four), x);
   }
@@ -422,8 +429,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 
 template <typename Bits>
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    peel_dealt(Geometry g, Conversion how, Dealt dealt, const std::uint32_t* __restrict__ payload, const Bits* x,
-               Bits* __restrict__ values, Losses losses, Status* status) {
+    peel_dealt(Geometry g, Conversion how, Dealt dealt, const std::uint32_t* payload, const Bits* x,
+               Bits* values, Losses losses, Status* status) {
   await_ahead();
   extern __shared__ std::uint32_t memory[];
   __shared__ std::uint32_t ends[2 * kSubtables];
@@ -445,7 +452,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     return;
   }
   if (threadIdx.x == 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), outcome.items);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), outcome.recovered);
     atomicMax(&status->rounds, outcome.rounds);
   }
   for (std::uint32_t i = threadIdx.x; i < members; i += kBlockThreads) {

@@ -25,8 +25,8 @@ constexpr unsigned kAhead = 4;
 
 template <typename Bits>
 __global__ void __launch_bounds__(kBlockThreads, 3)
-    sketch_own(Geometry g, Conversion how, const Bits* __restrict__ x, const std::uint8_t* __restrict__ turned,
-               std::uint32_t* __restrict__ payload) {
+    sketch_own(Geometry g, Conversion how, const Bits* x, const std::uint8_t* turned,
+               std::uint32_t* payload) {
   await_ahead();
   extern __shared__ std::uint32_t cells[];
   __shared__ std::uint16_t lists[kBlockThreads / 32][kListIds];

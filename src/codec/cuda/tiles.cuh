@@ -98,8 +98,7 @@ __device__ void close_tiles(const Counts& counts, std::uint64_t tiles, Closing& 
 
 // The rank of the first item of a tile.
 __device__ inline std::uint64_t rank_of(const Counts& counts, std::uint64_t tile) {
-  return __ldg(reinterpret_cast<const unsigned long long*>(counts.supers) + (tile >> kSuperLog2)) +
-         __ldg(counts.tiles + tile);
+  return counts.supers[tile >> kSuperLog2] + counts.tiles[tile];
 }
 
 // How many items a tile has, once all are counted.
@@ -146,7 +145,7 @@ __device__ inline std::uint32_t unfold_once(std::uint32_t word) {
 __device__ inline std::uint32_t mask_word(const Items& items, std::uint32_t grain_log2, std::uint64_t first) {
   const std::uint64_t bit = first >> grain_log2;
   const std::uint64_t half = bit >> 5;
-  std::uint32_t word = half < items.count * 2 ? __ldg(reinterpret_cast<const std::uint32_t*>(items.words) + half) : 0;
+  std::uint32_t word = half < items.count * 2 ? reinterpret_cast<const std::uint32_t*>(items.words)[half] : 0;
   if (grain_log2 == 0) return word;
   word >>= bit & 31;
   if (grain_log2 >= 5) return word & 1 ? kAll : 0;

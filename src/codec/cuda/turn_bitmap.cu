@@ -26,7 +26,7 @@ __device__ std::uint32_t four_blocks(const Geometry& g, std::uint64_t groups, st
   const std::uint64_t group = std::uint64_t{stripe} * g.blocks + slot;
   if (block + 4 <= g.blocks && slot + 4 <= g.blocks && group + 8 <= groups) {
     const auto* word = reinterpret_cast<const std::uint32_t*>(bytes + (group & ~std::uint64_t{3}));
-    return __funnelshift_r(__ldg(word), __ldg(word + 1), static_cast<unsigned>(group & 3) * 8);
+    return __funnelshift_r(word[0], word[1], static_cast<unsigned>(group & 3) * 8);
   }
   std::uint32_t four = 0;
   for (unsigned k = 0; k < 4 && block + k < g.blocks; ++k) {
@@ -39,7 +39,7 @@ __device__ std::uint32_t four_blocks(const Geometry& g, std::uint64_t groups, st
 
 __global__ void __launch_bounds__(kThreads)
     turn_groups(Geometry g, std::uint64_t groups, std::uint32_t stripes, std::uint32_t pitch,
-                const std::uint8_t* __restrict__ bytes, std::uint8_t* __restrict__ turned) {
+                const std::uint8_t* bytes, std::uint8_t* turned) {
   await_ahead();
   __shared__ std::uint32_t square[kSide][kWordsOfSide + 1];
   const std::uint32_t first_block = blockIdx.x * kSide;
