@@ -22,7 +22,8 @@ __global__ void copy_late(const std::byte* from, std::byte* to, std::size_t byte
 #endif
   for (const std::uint64_t start = now_ns(); now_ns() - start < kLateNs;) {
   }
-  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < bytes; i += std::size_t{kBlocks} * kThreads) {
+  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < bytes;
+       i += std::size_t{kBlocks} * kThreads) {
     to[i] = from[i];
   }
 }

@@ -208,9 +208,8 @@ AddedItems Reader::read(const Plan& plan, const Lying& message, std::size_t plac
   const Geometry& g = plan.geometry();
   Arena arena(slot_.opened.data() + place * pitch_);
   OpenMessage open(g, arena);
-  const std::uint64_t done = (supers_of(g) + 2) / 2;
-  require(begin({}, status, reinterpret_cast<std::uint64_t*>(open.items.counts.done), done, stream_),
-          "Reading a message");
+  const Zeroed done{open.items.counts.done, (supers_of(g) + 1) * sizeof(std::uint32_t)};
+  require(begin({}, status, std::span(&done, 1), stream_), "Reading a message");
   auto* const index = reinterpret_cast<std::uint64_t*>(message.index.data());
   const std::uint64_t words = message.index.size() / sizeof(std::uint64_t);
   const std::uint64_t* flags = open.flag_word;

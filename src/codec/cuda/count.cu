@@ -3,6 +3,8 @@
 // Grid: a warp for a tile or, where there are enough of them, for four, whose words are all on their way before the
 // first is looked at. Bits past the last item, and unknown flags, are damage; an overflow flag of some worker is passed
 // on.
+#include <algorithm>
+
 #include "codec/cuda/follow.cuh"
 #include "codec/cuda/tiles.cuh"
 #include "peel/message.h"
@@ -60,11 +62,23 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-__global__ void begin_verb(Status start, Status* status, std::uint64_t* zeroed, std::uint64_t words) {
+struct ZeroedPlaces {
+  Zeroed place[kMostZeroed];
+};
+
+__global__ void __launch_bounds__(kThreads) begin_verb(Status start, Status* status, ZeroedPlaces zeroed) {
   await_ahead();
-  const std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::uint64_t i = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::uint64_t step = std::uint64_t{gridDim.x} * kThreads;
   if (i == 0) *status = start;
-  for (std::uint64_t w = i; w < words; w += std::uint64_t{gridDim.x} * blockDim.x) zeroed[w] = 0;
+#pragma unroll
+  for (unsigned k = 0; k < kMostZeroed; ++k) {
+    auto* words = static_cast<std::uint32_t*>(zeroed.place[k].at);
+    const std::uint64_t count = zeroed.place[k].bytes / 4;
+    const std::uint64_t fours = reinterpret_cast<std::uintptr_t>(words) % 16 == 0 ? count / 4 : 0;
+    for (std::uint64_t w = i; w < fours; w += step) reinterpret_cast<uint4*>(words)[w] = uint4{};
+    for (std::uint64_t w = fours * 4 + i; w < count; w += step) words[w] = 0;
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -85,11 +99,16 @@ cudaError_t clear_after_items(void* payload, std::uint64_t bytes, std::uint64_t 
   return cudaGetLastError();
 }
 
-cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, std::uint64_t words,
-                  cudaStream_t stream) {
-  const std::uint64_t blocks = (words + kThreads) / kThreads;  // at least one
-  follow(begin_verb, static_cast<unsigned>(blocks < 1024 ? blocks : 1024), kThreads, 0, stream, start, status, zeroed,
-         words);
+cudaError_t begin(const Status& start, Status* status, std::span<const Zeroed> zeroed, cudaStream_t stream) {
+  ZeroedPlaces places{};
+  std::uint64_t longest = 0;
+  for (std::size_t k = 0; k < zeroed.size(); ++k) {
+    places.place[k] = zeroed[k];
+    longest = std::max(longest, zeroed[k].bytes);
+  }
+  const std::uint64_t blocks = longest / 16 / kThreads + 1;
+  follow(begin_verb, static_cast<unsigned>(std::min<std::uint64_t>(blocks, 1024)), kThreads, 0, stream, start, status,
+         places);
   return cudaGetLastError();
 }
 

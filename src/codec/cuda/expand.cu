@@ -63,8 +63,8 @@ __device__ void expand_rows(const Geometry& g, std::uint64_t first, const ChunkM
 
 template <typename Bits, typename In, bool kNative>
 __global__ void __launch_bounds__(kThreads)
-    expand_chunks(Geometry g, std::uint64_t tiles, Conversion how, Items all, const In* in,
-                  std::uint64_t room, Bits* x, Stripes where, const Status* status) {
+    expand_chunks(Geometry g, std::uint64_t tiles, Conversion how, Items all, const In* in, std::uint64_t room, Bits* x,
+                  Stripes where, const Status* status) {
   await_ahead();
   const std::uint64_t chunk = own_tile();  // chunks are what warps count here
   const std::uint64_t tile = chunk / kChunks;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "peel/cuda.h"
 #include "peel/geometry.h"
@@ -85,7 +86,15 @@ struct Conversion {
 };
 
 // ---- beginnings
-cudaError_t begin(const Status& start, Status* status, std::uint64_t* zeroed, std::uint64_t words, cudaStream_t stream);
+// Memory that has to be zero before a verb's first kernel: whole words of 4 bytes, aligned to as many.
+struct Zeroed {
+  void* at = nullptr;
+  std::uint64_t bytes = 0;
+};
+inline constexpr unsigned kMostZeroed = 4;
+// Sets the status, and clears all of these in the same kernel: a memset of a few bytes takes as long as a kernel, and
+// no kernel can follow it closely.
+cudaError_t begin(const Status& start, Status* status, std::span<const Zeroed> zeroed, cudaStream_t stream);
 
 // ---- dense -> bitmap
 // Writes items.words (all of them) and counts; status->items and flags.

@@ -141,8 +141,8 @@ constexpr std::uint32_t kMany = kTile / 8;
 
 template <typename Bits, typename Out, bool kNative, bool kSame>
 __global__ void __launch_bounds__(kThreads)
-    pack_tiles(Geometry g, std::uint64_t tiles, Conversion how, TypedSource<Bits> from, Items own, Items all,
-               Out* out, std::uint64_t room, Status* status) {
+    pack_tiles(Geometry g, std::uint64_t tiles, Conversion how, TypedSource<Bits> from, Items own, Items all, Out* out,
+               std::uint64_t room, Status* status) {
   await_ahead();
   constexpr bool kPacksAll = kNative && sizeof(Bits) <= 4;
   union Memory {

@@ -38,8 +38,8 @@ __device__ std::uint32_t four_blocks(const Geometry& g, std::uint64_t groups, st
 }
 
 __global__ void __launch_bounds__(kThreads)
-    turn_groups(Geometry g, std::uint64_t groups, std::uint32_t stripes, std::uint32_t pitch,
-                const std::uint8_t* bytes, std::uint8_t* turned) {
+    turn_groups(Geometry g, std::uint64_t groups, std::uint32_t stripes, std::uint32_t pitch, const std::uint8_t* bytes,
+                std::uint8_t* turned) {
   await_ahead();
   __shared__ std::uint32_t square[kSide][kWordsOfSide + 1];
   const std::uint32_t first_block = blockIdx.x * kSide;

@@ -7,7 +7,10 @@
 //
 // Memory is in workspace.h, what plans mean for kernels in interpretation.h.
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
+#include <type_traits>
 
 #include "codec/arguments.h"
 #include "codec/cuda/interpretation.h"
@@ -62,9 +65,16 @@ class Call {
       refuse("The workspace has " + std::to_string(launch.workspace_bytes) + " bytes and this call needs " +
              std::to_string(arena.used()) + "; room_for() says how many for a plan and Launch::items.");
     }
+    zero(memory_.zeroed, memory_.zeroed_words * sizeof(std::uint64_t));
+  }
+
+  // Memory that must be zero when the call begins.
+  void zero(void* at, std::uint64_t bytes) { zeroed_[zeroed_count_++] = {at, bytes}; }
+  // Before anything else goes on the stream.
+  void begin() const {
     Status start;
-    if (plan.index() != Index::list) start.index_words = plan.index_words();
-    must(detail::begin(start, status_, memory_.zeroed, memory_.zeroed_words, stream_));
+    if (plan_.index() != Index::list) start.index_words = plan_.index_words();
+    must(detail::begin(start, status_, std::span(zeroed_).first(zeroed_count_), stream_));
   }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
@@ -84,6 +94,8 @@ class Call {
   cudaStream_t stream_;
   Status* status_;
   Memory memory_;
+  std::array<detail::Zeroed, detail::kMostZeroed> zeroed_;
+  std::size_t zeroed_count_ = 0;
 };
 
 void check_message(const Plan& plan, const Message& message, std::uint64_t words) {
@@ -149,25 +161,26 @@ Marked mark_view(const Call& call, const ConstSparse& x, const Items& own, std::
   return {own, {.values = call.memory().sparse.values}};
 }
 
-// Own items into `support`, or into the index itself where that is a bitmap and nobody keeps them.
+// Begins the call. Own items into `support`, or into the index itself where that is a bitmap and nobody keeps them.
 template <typename View>
-Marked write_index(const Call& call, const View& x, std::uint64_t* support, const Message& message) {
+Marked write_index(Call& call, const View& x, std::uint64_t* support, const Message& message) {
   const Geometry& g = call.g();
   const std::uint64_t words = g.index == Index::list ? 0 : call.plan().index_words();
   std::uint64_t* flag_word = g.index == Index::list ? call.memory().flag_copy : message.index + words - 1;
   Items own = g.index == Index::bitmap && support == nullptr ? call.own(message.index) : call.own();
   if (support != nullptr) own.words = support;
   if (g.index == Index::bloom) {
-    must(cudaMemsetAsync(message.index, 0, words * sizeof(std::uint64_t), call.stream()));
+    call.zero(message.index, words * sizeof(std::uint64_t));
   } else {
-    must(cudaMemsetAsync(flag_word, 0, sizeof(std::uint64_t), call.stream()));
+    call.zero(flag_word, sizeof(std::uint64_t));
   }
   if (own.count != 0) {
     // Tiles end where the array does, words and rows of a Bloom filter later; and large items are set bit by bit.
     const std::uint64_t all = g.grain > 32 ? own.count : 2 * peel::detail::kBloomRowWords;
     const std::uint64_t tail = std::min<std::uint64_t>(own.count, all);
-    must(cudaMemsetAsync(own.words + own.count - tail, 0, tail * sizeof(std::uint64_t), call.stream()));
+    call.zero(own.words + own.count - tail, tail * sizeof(std::uint64_t));
   }
+  call.begin();
   // Between two rounds nothing is kept: what round two packs is the union.
   const Marked marked = mark_view(call, x, own, flag_word, support == nullptr ? call.memory().kept_values : Kept{});
   switch (g.index) {
@@ -221,14 +234,14 @@ void fill_payload(const Call& call, const Marked& marked, const Items& all, cons
                     call.status(), call.stream()));
 }
 
-void fill_sketch(const Call& call, const Marked& marked, const Message& message) {
+// The payload is zero where it is `added` to.
+void fill_sketch(const Call& call, const Marked& marked, bool added, const Message& message) {
   const Geometry& g = call.g();
   const Conversion how = conversion_of(g);
-  if (marked.source.x != nullptr && call.memory().sketches_turned) {
+  if (!added) {
     must(detail::turn_bitmap(g, marked.own, call.memory().turned, call.stream()));
     return must(detail::sketch_blocks(g, how, marked.source.x, call.memory().turned, message.payload, call.stream()));
   }
-  must(cudaMemsetAsync(message.payload, 0, call.plan().payload_bytes(), call.stream()));
   must(detail::sketch_items(g, how, marked.source, marked.own, message.payload, call.status(), call.stream()));
 }
 
@@ -236,9 +249,12 @@ template <typename View>
 void encode_view(const Plan& plan, const View& x, const Message& message, const Launch& launch,
                  Views views = Views::both) {
   check_message(plan, message, stated_words(plan));
-  const Call call(plan, launch, views);
+  Call call(plan, launch, views);
+  const bool sketch = plan.codec() == Codec::sketch;
+  const bool added = std::is_same_v<View, ConstSparse> || !call.memory().sketches_turned;
+  if (sketch && added) call.zero(message.payload, plan.payload_bytes());
   const Marked marked = write_index(call, x, nullptr, message);
-  if (plan.codec() == Codec::sketch) return fill_sketch(call, marked, message);
+  if (sketch) return fill_sketch(call, marked, added, message);
   // Its own support is the union, but for the false positives of a Bloom filter.
   const Items all = plan.index() == Index::bloom ? read_index(call, message, nullptr, Counted::yes) : marked.own;
   fill_payload(call, marked, all, message);
@@ -251,7 +267,7 @@ void encode_index_view(const Plan& plan, const View& x, std::uint64_t* support, 
   check_message(plan, message, stated_words(plan));
   if (support == nullptr)
     refuse("encode_index keeps the own items in `support`; give it memory (Room::support_words).");
-  const Call call(plan, launch);
+  Call call(plan, launch);
   (void)write_index(call, x, support, message);
 }
 
@@ -273,6 +289,7 @@ void encode_values_view(const Plan& plan, const View& x, const std::uint64_t* su
   check_message(plan, message, stated_words(plan));
   if (support == nullptr) refuse("encode_values needs the `support` that encode_index filled.");
   const Call call(plan, launch);
+  call.begin();
   const Geometry& g = call.g();
   const Items own{const_cast<std::uint64_t*>(support), peel::detail::word_count(g), call.memory().own};
   const Marked marked = again(call, x, own);
@@ -405,7 +422,7 @@ void merge(const Plan& plan, const Message& into, const Message& from, const Lau
   check_message(plan, into, plan.index_words());
   check_message(plan, from, plan.index_words());
   if (into.payload_bytes != from.payload_bytes) refuse("The payloads differ in length; merge messages of one index.");
-  if (launch.status != nullptr) must(detail::begin({}, launch.status, nullptr, 0, launch.stream));
+  if (launch.status != nullptr) must(detail::begin({}, launch.status, {}, launch.stream));
   // Values of packed messages lie by rank: they are of the same items only where the indexes are equal, flags apart.
   const std::uint64_t same = plan.codec() == Codec::packed ? plan.index_words() - 1 : 0;
   must(detail::merge_words(into.index, from.index, plan.index_words(), same, launch.status, launch.stream));
@@ -418,6 +435,7 @@ void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptio
   check_message(plan, message, stated_words(plan));
   check_losses(options);
   const Call call(plan, launch);
+  call.begin();
   const Geometry& g = call.g();
   if (call.memory().peels_turned) {
     const std::uint64_t* flags = nullptr;
@@ -439,6 +457,7 @@ void decode(const Plan& plan, const Message& message, const Sparse& x, const Dec
   check_message(plan, message, stated_words(plan));
   check_losses(options);
   const Call call(plan, launch);
+  call.begin();
   const Decoded decoded = decode_values(call, message, nullptr, options, Lost::leave_out);
   if (plan.codec() == Codec::sketch) {
     // Counted again without what was lost; the status keeps the items of the index.
