@@ -69,7 +69,7 @@ class Call {
   }
 
   // Memory that must be zero when the call begins.
-  void zero(void* at, std::uint64_t bytes) { zeroed_[zeroed_count_++] = {at, bytes}; }
+  void zero(void* at, std::uint64_t bytes) { zeroed_.at(zeroed_count_++) = {at, bytes}; }
   // Before anything else goes on the stream.
   void begin() const {
     Status start;
