@@ -133,24 +133,6 @@ void flag_misfit(const Geometry& g, const SupportData& own, Message& message) {
   message.index[message.index.size() - 1] |= kFlagOverflow;
 }
 
-// Whether round two will fit, asked in round one: its flag can still reach all workers, with the OR of the indexes.
-bool fits_cells(const Geometry& g, const SupportData& own) {
-  if (!detail::has_scale(g)) return true;
-  return detail::with_cell(g, [&](auto t, auto c) {
-    using T = decltype(t);
-    using Cell = decltype(c);
-    const detail::Scaling scaling(g);
-    bool fits = true;
-    for (const Segment& segment : own.segments) {
-      const T* values = reinterpret_cast<const T*>(segment.values);
-      for (std::uint64_t i = 0; i < segment.items << g.grain_log2; ++i) {
-        (void)detail::to_cell<Cell>(values[i], scaling, fits);
-      }
-    }
-    return fits;
-  });
-}
-
 void check_flags(const Plan& plan, const Message& message) {
   if ((message.flags() & kFlagOverflow) != 0) detail::refuse_overflow(plan);
   if ((message.flags() & ~kFlagOverflow) != 0) {
@@ -225,15 +207,15 @@ Decoded decode_values(const Session& session, const Plan& plan, const Message& m
     if (plan.codec() == Codec::packed) {
       session.engine().unpack(run, message.payload.data(), counters, workspace.values.data());
     } else {
-      out.peeled = session.engine().peel(run, out.words, message.payload.data(), {.estimate = options.estimate},
-                                         workspace.values.data());
+      const detail::PeelOptions how{.estimate = options.estimate, .list_lost = !options.estimate || options.list_lost};
+      out.peeled = session.engine().peel(run, out.words, message.payload.data(), how, workspace.values.data());
       if (!out.peeled.clean) {
         throw Error(ErrorCode::corrupt_message,
                     "Cells are left over after peeling: index and payload do not belong together, or were damaged.");
       }
     }
   }
-  out.recovery.lost = out.peeled.lost_items.size();
+  out.recovery.lost = out.peeled.lost;
   out.recovery.recovered = out.recovery.items - out.recovery.lost;
   out.recovery.rounds = out.peeled.rounds;
   return out;
@@ -322,8 +304,10 @@ void encode_view(const Plan& plan, View x, Message& message, const Execution& ex
   encode_support(session, plan, own, message);
 }
 
-void close_round_one(const Plan& plan, SupportData& own, Message& message) {
-  if (!fits_cells(plan.geometry(), own)) flag_misfit(plan.geometry(), own, message);
+// Whether round two will fit is asked in round one: the flag can still reach all workers, with the OR of the indexes.
+void close_round_one(const Session& session, const Plan& plan, SupportData& own, Message& message) {
+  const Geometry& g = plan.geometry();
+  if (detail::has_scale(g) && !session.engine().fits(session.run(), own)) flag_misfit(g, own, message);
   message.payload.resize(0);
   own.plan = plan.fingerprint();
 }
@@ -335,7 +319,7 @@ void encode_index_view(const Plan& plan, View x, Support& own, Message& message,
   SupportData& support = own.data();
   support.plan = 0;
   open_message(session, plan, x, support, message);
-  close_round_one(plan, support, message);
+  close_round_one(session, plan, support, message);
 }
 
 }  // namespace
@@ -386,7 +370,7 @@ void encode_index(const Plan& plan, Support& own, Message& message, const Execut
   check_packed(plan);
   const Session session(plan, execution);
   open_message(session, plan, own.data(), message);
-  close_round_one(plan, own.data(), message);
+  close_round_one(session, plan, own.data(), message);
 }
 
 void expand(const Plan& plan, std::span<const std::uint64_t> words, const void* values, Dense x,

@@ -69,12 +69,14 @@ struct Overlap {
 
 struct PeelOptions {
   bool estimate = false;
+  bool list_lost = true;  // or only count them
 };
 
 struct Peeled {
   std::uint32_t rounds = 0;
-  bool clean = true;                      // every cell that should be empty is
-  std::vector<std::uint64_t> lost_items;  // increasing
+  bool clean = true;  // every cell that should be empty is
+  std::uint64_t lost = 0;
+  std::vector<std::uint64_t> lost_items;  // increasing, where they are listed
 };
 
 class Engine {
@@ -101,6 +103,9 @@ class Engine {
   // Sets the rows of all items; reads out every item that may be one. `words` has whole rows of items.
   virtual void bloom_insert(const Run& run, const std::uint64_t* words, std::uint64_t* rows) const = 0;
   virtual void bloom_query(const Run& run, const std::uint64_t* rows, std::uint64_t* words) const = 0;
+
+  // Whether all values fit their cells.
+  [[nodiscard]] virtual bool fits(const Run& run, const SupportData& own) const = 0;
 
   // The payload of `packed`: a slot for every item of the union, zero where this worker has none. False if a value did
   // not fit its cell.

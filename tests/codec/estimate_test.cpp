@@ -96,5 +96,32 @@ TEST(Estimate, IsNotTheZeroThatNobodyAskedFor) {
   EXPECT_GT(changed, 250);
 }
 
+// Lost items that nobody lists are counted all the same, and estimated alike.
+TEST(Estimate, DoesNotDependOnAListOfWhatWasLost) {
+  for (const Backend backend : available_backends()) {
+    for (const Regime& regime : kRegimes) {
+      const Plan plan = Plan::make({.elements = regime.elements,
+                                    .codec = Codec::sketch,
+                                    .grain = regime.grain,
+                                    .index = Index::bitmap,
+                                    .scale = 8,
+                                    .payload_bytes = regime.cells * regime.grain * 4});
+      std::vector<float> x(regime.elements), listed(regime.elements), counted(regime.elements);
+      for (std::uint64_t e = 0; e < x.size(); ++e) x[e] = value_at(e);
+      Message message(plan);
+      encode(plan, x, message, {.backend = backend});
+      const Execution execution{.backend = backend};
+      const Recovery a = decode(plan, message, listed, {.estimate = true, .list_lost = true, .execution = execution});
+      const Recovery b = decode(plan, message, counted, {.estimate = true, .execution = execution});
+      EXPECT_GT(a.lost, 0u) << regime.name;
+      EXPECT_EQ(a.lost, a.lost_items.size()) << regime.name;
+      EXPECT_EQ(b.lost, a.lost) << regime.name;
+      EXPECT_EQ(b.recovered, a.recovered) << regime.name;
+      EXPECT_TRUE(b.lost_items.empty()) << regime.name;
+      EXPECT_EQ(counted, listed) << regime.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace peel::testing

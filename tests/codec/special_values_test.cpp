@@ -281,6 +281,36 @@ TEST(Overflow, ReachesEveryWorkerWithTheOrOfRoundOne) {
   }
 }
 
+// One value of many, wherever it is and whichever thread has it.
+TEST(Overflow, OfOneValueIsSeenInRoundOne) {
+  constexpr std::uint64_t kElements = 150'001;
+  for (const Backend backend : available_backends()) {
+    for (const std::uint32_t grain : {1u, 8u}) {
+      const Plan plan = Plan::make({.elements = kElements,
+                                    .expected_items = kElements / grain,
+                                    .codec = Codec::packed,
+                                    .cells = CellType::fixed32,
+                                    .grain = grain,
+                                    .index = Index::bitmap,
+                                    .scale = 8});
+      for (const unsigned threads : {1u, 4u}) {
+        std::vector<float> x(kElements, 1.0f);
+        Support own;
+        Message message;
+        encode_index(plan, x, own, message, {.backend = backend, .threads = threads});
+        EXPECT_EQ(message.flags(), 0u);
+        for (const std::uint64_t at :
+             {std::uint64_t{0}, std::uint64_t{1023}, std::uint64_t{1024}, kElements / 2, kElements - 1}) {
+          x[at] = -1e9f;
+          encode_index(plan, x, own, message, {.backend = backend, .threads = threads});
+          EXPECT_EQ(message.flags(), kFlagOverflow) << name(backend) << ", " << threads << " threads, element " << at;
+          x[at] = 1.0f;
+        }
+      }
+    }
+  }
+}
+
 // As many workers as the scale was made for cannot wrap, even if all of them send the largest value there is.
 TEST(Overflow, NeverHappensAtTheFittedScale) {
   for (const std::uint32_t workers : {1u, 2u, 3u, 7u, 16u}) {

@@ -1,5 +1,6 @@
 // The cpu backend: shares of the work for threads, and the kernels that do it.
 #include <algorithm>
+#include <array>
 
 #include "codec/cpu/kernels.h"
 #include "codec/cpu/parallel.h"
@@ -84,6 +85,22 @@ void query(const Run& run, const std::uint64_t* rows, std::uint64_t* words) {
   for (std::uint64_t w = word_count(run.g); w < end; ++w) words[w] = 0;
 }
 
+// Converted a little at a time, and forgotten: the vectors that convert are the fastest way to ask.
+bool fits(const Run& run, const SupportData& own) {
+  const Geometry& g = run.g;
+  constexpr std::size_t kElements = 1024;
+  std::vector<char> fits(own.segments.size(), 1);
+  parallel(run.threads, own.segments.size(), [&](std::size_t s, unsigned) {
+    alignas(64) std::array<std::byte, kElements * sizeof(std::uint64_t)> cells;
+    const Segment& segment = own.segments[s];
+    const std::size_t count = segment.items << g.grain_log2;
+    for (std::size_t first = 0; first < count && fits[s] != 0; first += kElements) {
+      fits[s] = to_cells(g, segment.values + first * size_of(g.type), std::min(kElements, count - first), cells.data());
+    }
+  });
+  return all(fits);
+}
+
 bool pack(const Run& run, const SupportData& own, const std::uint64_t* words, std::byte* payload) {
   const Geometry& g = run.g;
   std::vector<std::uint64_t> ranks(own.segments.size() + 1, 0);
@@ -137,6 +154,7 @@ class CpuEngine final : public Engine {
   void bloom_query(const Run& run, const std::uint64_t* rows, std::uint64_t* words) const override {
     cpu::query(run, rows, words);
   }
+  [[nodiscard]] bool fits(const Run& run, const SupportData& own) const override { return cpu::fits(run, own); }
   bool pack(const Run& run, const SupportData& own, const std::uint64_t* words, std::byte* payload) const override {
     return cpu::pack(run, own, words, payload);
   }

@@ -267,16 +267,16 @@ void enter_block(const Geometry& g, const BlockItems& items, Structure<AnySlot>&
   }
 }
 
-void list_lost(const Geometry& g, const BlockItems& items, const Triple* triples, std::vector<std::uint64_t>& lost) {
+void list_lost(const Geometry& g, const BlockItems& items, const Triple* triples, std::vector<std::uint64_t>* lost) {
   for (std::uint32_t i = 0; i < items.count; ++i) {
-    if ((triples[i] & kTaken) == 0) lost.push_back(item_at(g, {items.block, items.locals[i]}));
+    if ((triples[i] & kTaken) == 0) lost->push_back(item_at(g, {items.block, items.locals[i]}));
   }
 }
 
 // Grain 1: values leave their slots as the words do.
 template <typename Cell>
 BlockPeeled peel_single(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimated,
-                        Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
+                        Buffer<std::byte>& scratch, std::vector<std::uint64_t>* lost) {
   const std::size_t count = std::size_t{kSubtables} * g.subtable;
   Carver carver(scratch);
   const std::size_t triples_at = carver.plan<Triple>(items.count);
@@ -315,16 +315,16 @@ BlockPeeled peel_single(const Geometry& g, const BlockItems& items, const Cell* 
       if ((triples[i] & kTaken) != 0) continue;
       values[i] = estimated ? estimate<Cell>(triples[i], [&](std::uint32_t c) { return slots[c].cell; }) : Cell{};
     }
-    list_lost(g, items, triples, lost);
+    if (lost != nullptr) list_lost(g, items, triples, lost);
   }
   from_cells(g, reinterpret_cast<const std::byte*>(values), items.count, items.dealt);
-  return {progress.rounds, is_clean(slots, count)};
+  return {progress.rounds, is_clean(slots, count), items.count - progress.taken};
 }
 
 // Larger grains: the words first, then the vectors in the order that came out.
 template <typename Cell>
 BlockPeeled peel_vectors(const Geometry& g, const BlockItems& items, const Cell* cells, bool estimated,
-                         Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
+                         Buffer<std::byte>& scratch, std::vector<std::uint64_t>* lost) {
   const std::size_t count = std::size_t{kSubtables} * g.subtable;
   Carver carver(scratch);
   const std::size_t triples_at = carver.plan<Triple>(items.count);
@@ -353,20 +353,20 @@ BlockPeeled peel_vectors(const Geometry& g, const BlockItems& items, const Cell*
   });
 
   const Vectors<Cell> vectors{g, items, members, triples, cells};
-  BlockPeeled result{progress.rounds, true};
+  BlockPeeled result{progress.rounds, true, items.count - progress.taken};
   with_lanes(step_lanes<Cell>(g), [&](auto n) HWY_ATTR {
     follow_steps<Cell, n()>(vectors, steps, sequence, triples);
     result.clean = vectors_clean<Cell, n()>(vectors, slots, sources, count);
   });
   if (progress.taken < items.count) {
     fill_lost(vectors, estimated);
-    list_lost(g, items, triples, lost);
+    if (lost != nullptr) list_lost(g, items, triples, lost);
   }
   return result;
 }
 
 BlockPeeled PeelBlock(const Geometry& g, const BlockItems& items, const std::byte* cells, bool estimated,
-                      Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
+                      Buffer<std::byte>& scratch, std::vector<std::uint64_t>* lost) {
   return with_counter(g, [&](auto c) HWY_ATTR {
     using Cell = decltype(c);
     const auto* table = reinterpret_cast<const Cell*>(cells);
@@ -384,7 +384,7 @@ namespace peel::detail::cpu {
 HWY_EXPORT(PeelBlock);
 
 BlockPeeled peel_block(const Geometry& g, const BlockItems& items, const std::byte* cells, bool estimate,
-                       Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost) {
+                       Buffer<std::byte>& scratch, std::vector<std::uint64_t>* lost) {
   return HWY_DYNAMIC_DISPATCH(PeelBlock)(g, items, cells, estimate, scratch, lost);
 }
 

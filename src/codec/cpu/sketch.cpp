@@ -180,11 +180,12 @@ Peeled peel(const Run& run, const std::uint64_t* words, const std::byte* payload
     BlockItems items = dealt.block(b);
     items.to = workspace.cells.data();
     std::vector<std::uint64_t> lost;
-    const BlockPeeled block =
-        peel_block(g, items, payload + b * block_bytes(g), options.estimate, workspace.scratch[thread], lost);
+    const BlockPeeled block = peel_block(g, items, payload + b * block_bytes(g), options.estimate,
+                                         workspace.scratch[thread], options.list_lost ? &lost : nullptr);
     const std::lock_guard lock(mutex);
     peeled.rounds = std::max(peeled.rounds, block.rounds);
     peeled.clean = peeled.clean && block.clean;
+    peeled.lost += block.lost;
     peeled.lost_items.insert(peeled.lost_items.end(), lost.begin(), lost.end());
   });
   std::sort(peeled.lost_items.begin(), peeled.lost_items.end());

@@ -60,8 +60,10 @@ bool sketch_block(const Geometry& g, const BlockItems& items, std::byte* cells, 
 struct BlockPeeled {
   std::uint32_t rounds = 0;
   bool clean = true;
+  std::uint32_t lost = 0;
 };
+// Lost items are listed where there is a list.
 BlockPeeled peel_block(const Geometry& g, const BlockItems& items, const std::byte* cells, bool estimate,
-                       Buffer<std::byte>& scratch, std::vector<std::uint64_t>& lost);
+                       Buffer<std::byte>& scratch, std::vector<std::uint64_t>* lost);
 
 }  // namespace peel::detail::cpu

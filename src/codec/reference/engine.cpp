@@ -42,6 +42,7 @@ class ReferenceEngine final : public Engine {
   void bloom_query(const Run& run, const std::uint64_t* rows, std::uint64_t* words) const override {
     reference::bloom_query(run.g, rows, words);
   }
+  [[nodiscard]] bool fits(const Run& run, const SupportData& own) const override { return reference::fits(run.g, own); }
   bool pack(const Run& run, const SupportData& own, const std::uint64_t* words, std::byte* payload) const override {
     return reference::pack(run.g, own, words, payload);
   }

@@ -3,6 +3,21 @@
 
 namespace peel::detail::reference {
 
+bool fits(const Geometry& g, const SupportData& own) {
+  return with_cell(g, [&](auto t, auto c) {
+    using T = decltype(t);
+    using Cell = decltype(c);
+    const Scaling scaling(g);
+    bool fits = true;
+    ValueReader values(g, own);
+    for (std::uint64_t i = 0; i < own.items; ++i) {
+      const T* mine = values.next<T>();
+      for (std::uint32_t lane = 0; lane < g.grain; ++lane) (void)to_cell<Cell>(mine[lane], scaling, fits);
+    }
+    return fits;
+  });
+}
+
 bool pack(const Geometry& g, const SupportData& own, const std::uint64_t* words, std::byte* payload) {
   return with_cell(g, [&](auto t, auto c) {
     using T = decltype(t);

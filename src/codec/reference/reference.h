@@ -11,6 +11,7 @@ void expand(const Geometry& g, const std::uint64_t* words, const std::byte* valu
 void bloom_insert(const Geometry& g, const std::uint64_t* words, std::uint64_t* rows);
 void bloom_query(const Geometry& g, const std::uint64_t* rows, std::uint64_t* words);
 
+bool fits(const Geometry& g, const SupportData& own);
 bool pack(const Geometry& g, const SupportData& own, const std::uint64_t* words, std::byte* payload);
 void unpack(const Geometry& g, const std::byte* payload, std::uint64_t counters, std::byte* values);
 

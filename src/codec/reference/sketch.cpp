@@ -183,7 +183,8 @@ Peeled peel(const Geometry& g, const std::uint64_t* words, const std::byte* payl
       peeled.clean = peeled.clean && (std::is_same_v<Cell, float> || block.clean());
       for (std::size_t m = 0; m < members.size(); ++m) {
         if (block.recovered(m)) continue;
-        peeled.lost_items.push_back(members[m].item);
+        ++peeled.lost;
+        if (options.list_lost) peeled.lost_items.push_back(members[m].item);
         for (std::uint32_t lane = 0; lane < g.grain; ++lane) {
           elements[members[m].rank * g.grain + lane] =
               options.estimate ? from_cell<T>(block.estimate(m, lane), scaling) : T{};
