@@ -293,17 +293,27 @@ def summary(documents) -> list[SummaryRow]:
             continue  # small models on a processor compare with nothing of the paper
         name = name_of(model, one)
         workers, gbps = results["workers"], LINKS[NCCL_LINK]
-        best = model_iteration(one, one["lossless"][NCCL_LINK], workers, gbps)["speedup"]
-        fixed = model_iteration(one, one["fixed"], workers, gbps)["speedup"]
-        switched = model_iteration(one, one["switch"], paper.ATP_WORKERS, SWITCH_GBPS, switch=True)["speedup"]
-        tenth = model_iteration(one, one["switch_fixed"], paper.ATP_WORKERS, SWITCH_GBPS, switch=True)["speedup"]
-        lossy = one["fixed"]["lost_share"] > 0
-        for where, expected, own, at_tenth in (
-            (f"over a dense ring, {NCCL_LINK}", paper.ITERATION_SPEEDUP_NCCL[model], best, fixed),
-            (f"over a dense switch, {number(SWITCH_GBPS)} Gbps", paper.ITERATION_SPEEDUP_ATP[model], switched, tenth),
+        ring = {"workers": workers, "gbps": gbps}
+        switch = {"workers": paper.ATP_WORKERS, "gbps": SWITCH_GBPS, "switch": True}
+        loses = "lossy" if one["fixed"]["lost_share"] > 0 else "lossless, too"
+        for where, expected, found, fixed, link in (
+            (
+                f"over a dense ring, {NCCL_LINK}", paper.ITERATION_SPEEDUP_NCCL[model], one["lossless"][NCCL_LINK],
+                one["fixed"], ring,
+            ),
+            (
+                f"over a dense switch, {number(SWITCH_GBPS)} Gbps", paper.ITERATION_SPEEDUP_ATP[model], one["switch"],
+                one["switch_fixed"], switch,
+            ),
         ):
-            loses = "lossy" if lossy else "lossless, too"
+            modelled = model_iteration(one, found, **link)
+            own, at_tenth = modelled["speedup"], model_iteration(one, fixed, **link)["speedup"]
             note = f"Lossless. At the paper's fixed {percent(FIXED, 2)}, {loses}: {times(at_tenth)}."
+            if own < 1:
+                note += (
+                    f" Does not pay: sending all takes {duration(modelled['dense_wire_s'])}, {found['strategy']} "
+                    f"{duration(modelled['wire_s'])} and {duration(found['codec_s'])} to encode and decode."
+                )
             rows.append(
                 SummaryRow(
                     f"Speed-up of an iteration {where}, {name}", times(expected), times(own), own / expected, note,

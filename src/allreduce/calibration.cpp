@@ -1,7 +1,9 @@
 #include "allreduce/calibration.h"
 
+#include <algorithm>
 #include <string>
 
+#include "codec/engine.h"
 #include "codec/values.h"
 #include "peel/error.h"
 
@@ -13,6 +15,18 @@ namespace {
 // As far as growth must be survived in one step, and rare enough for encoding once more.
 constexpr std::int32_t kShrunk = 10;
 
+// As the threads that scanned left the values: brought together, they would be packed by one thread.
+Extremes extremes_of(ElementType type, Support& support) {
+  const SupportData& data = support.data();
+  Extremes all;
+  for (const Segment& segment : data.segments) {
+    const Extremes own = find_extremes(type, {segment.values, segment.items * data.item_bytes});
+    if (!own.finite) return own;
+    if (own.magnitude) all.magnitude = std::max(all.magnitude.value_or(*own.magnitude), *own.magnitude);
+  }
+  return all;
+}
+
 }  // namespace
 
 bool has_scale(const Plan& plan) { return has_scale(plan.geometry()); }
@@ -21,13 +35,13 @@ bool has_scale(const Plan& plan) { return has_scale(plan.geometry()); }
 // else a gradient that shrinks far enough in one step would stay invisible in all later ones.
 Vitals own_vitals(Chunk& chunk) {
   Support& support = chunk.slot.support;
-  Extremes extremes = find_extremes(chunk.view.type(), support.values());
+  Extremes extremes = extremes_of(chunk.view.type(), support);
   const std::uint64_t items = support.items();
   if (items == 0 && has_scale(chunk.choice.plan)) {
     const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
     Support unscaled;
     chunk.view.scan(native, unscaled, chunk.execution());
-    extremes = find_extremes(chunk.view.type(), unscaled.values());
+    extremes = extremes_of(chunk.view.type(), unscaled);
   }
   return {.items = items, .magnitude = extremes.magnitude, .finite = extremes.finite};
 }
