@@ -13,7 +13,8 @@
 // status. Messages are the same bits as those of the other backends wherever cells are integers, and either decodes
 // the other's. Sums in float32 cells depend on the order of additions, and take what is below 2^-126 for zero. All
 // pointers are device memory of the current device, which must be that of the stream; several streams and devices may
-// work at once, each with memory of its own.
+// work at once, each with memory of its own. A verb waits for all that is ahead on its stream; a kernel there that was
+// itself launched to overlap the one before it (programmatic dependent launch) must have waited for that one.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -191,6 +191,7 @@ TEST(CudaStreams, TwoStreamsAtOnceDoNotMeet) {
   third.expect_result(c);
 }
 
+// The first kernel of each verb meets the caller's; that all others wait as well is for scripts/lint to see.
 TEST(CudaStreams, VerbsWaitForKernelsThatLetThemComeEarly) {
   for (const Codec codec : {Codec::packed, Codec::sketch}) {
     for (const Index index : {Index::bitmap, Index::bloom, Index::list}) {

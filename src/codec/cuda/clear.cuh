@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "codec/cuda/device_limits.h"
 #include "codec/cuda/tiles.cuh"
 
 namespace peel::cuda::detail {
@@ -25,10 +26,10 @@ __device__ void clear_unit(const Geometry& g, std::uint64_t first, Bits* x) {
   }
 }
 
-// How many thread blocks clear beside `others`: as many as fill a Hopper GPU twice together with them, or one for eight;
+// How many thread blocks clear beside `others`: as many as fill a GPU twice together with them, or one for eight;
 // no more than have work.
 inline std::uint32_t clearing_blocks(const Geometry& g, std::uint64_t others) {
-  constexpr std::uint64_t kTwice = 264;
+  constexpr std::uint64_t kTwice = 2 * kMultiprocessors;
   constexpr std::uint64_t kElements = 8192;
   const std::uint64_t useful = (g.elements + kElements - 1) / kElements;
   const std::uint64_t idle = others < kTwice ? kTwice - others : 0;

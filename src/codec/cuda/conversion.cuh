@@ -123,7 +123,8 @@ __device__ Cell signed_cell(Cell cell, std::uint32_t signs, unsigned bit) {
 }
 
 // The same of any cell.
-__device__ inline std::uint32_t with_sign(std::uint32_t cell, std::uint32_t signs, unsigned bit, const Conversion& how) {
+__device__ inline std::uint32_t with_sign(std::uint32_t cell, std::uint32_t signs, unsigned bit,
+                                          const Conversion& how) {
   if (how.cells == CellType::float32) return cell ^ (signs >> bit & 1) << 31;
   return signed_cell(cell, signs, bit);
 }

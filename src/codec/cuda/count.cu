@@ -1,10 +1,12 @@
-// count: the items of a bitmap by tile and by super, and what can be wrong with an index.
+// count: the items of a bitmap by tile and by super, and what can be wrong with an index. Also what a verb clears:
+// before its first kernel (begin), and behind the items of a packed payload.
 //
 // Grid: a warp for a tile or, where there are enough of them, for four, whose words are all on their way before the
 // first is looked at. Bits past the last item, and unknown flags, are damage; an overflow flag of some worker is passed
 // on.
 #include <algorithm>
 
+#include "codec/cuda/device_limits.h"
 #include "codec/cuda/follow.cuh"
 #include "codec/cuda/tiles.cuh"
 #include "peel/message.h"
@@ -95,11 +97,13 @@ __global__ void __launch_bounds__(kThreads)
 cudaError_t clear_after_items(void* payload, std::uint64_t bytes, std::uint64_t item_bytes, const Status* status,
                               cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  clear_rest<<<264, kThreads, 0, stream>>>(static_cast<std::byte*>(payload), bytes, item_bytes, status);
+  clear_rest<<<2 * kMultiprocessors, kThreads, 0, stream>>>(static_cast<std::byte*>(payload), bytes, item_bytes,
+                                                            status);
   return cudaGetLastError();
 }
 
 cudaError_t begin(const Status& start, Status* status, std::span<const Zeroed> zeroed, cudaStream_t stream) {
+  if (zeroed.size() > kMostZeroed) return cudaErrorInvalidValue;
   ZeroedPlaces places{};
   std::uint64_t longest = 0;
   for (std::size_t k = 0; k < zeroed.size(); ++k) {

@@ -11,6 +11,7 @@
 
 #include "codec/cuda/cell_map.cuh"
 #include "codec/cuda/conversion.cuh"
+#include "codec/cuda/device_limits.h"
 #include "codec/cuda/element_bits.cuh"
 #include "codec/cuda/follow.cuh"
 #include "codec/cuda/losses.cuh"
@@ -165,7 +166,7 @@ cudaError_t lose_overfull(const Geometry& g, const Conversion& how, const Items&
                           cudaStream_t stream) {
   if (g.items == 0) return cudaSuccess;
   const std::uint64_t runs = runs_of(g);
-  constexpr std::uint64_t kMostBlocks = 264;  // mostly there is nothing to do
+  constexpr std::uint64_t kMostBlocks = 2 * kMultiprocessors;  // mostly there is nothing to do
   const auto grid = static_cast<unsigned>(std::min(runs, kMostBlocks));
   const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(g.blocks, kMostBlocks));
   const auto lose = [&](auto cell) {

@@ -4,8 +4,12 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace peel::cuda::detail {
+
+// Of the GPU that the choices here were measured on, an H200; others take the same, and differ by how well they do.
+inline constexpr std::uint32_t kMultiprocessors = 132;
 
 // The most that a thread block of the current device can ask for.
 inline cudaError_t shared_limit(std::size_t& bytes) {

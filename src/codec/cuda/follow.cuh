@@ -1,6 +1,6 @@
 // Kernels that follow each other closely. A verb is a handful of short kernels, and between two of them the GPU stands
-// still for a microsecond or two, which counts for a bucket of 25 MiB that is copied in 17. A kernel that is launched by
-// follow() may be on its multiprocessors before the one ahead of it on the stream has ended (programmatic dependent
+// still for a microsecond or two, which counts for a bucket of 25 MiB that is copied in 17. A kernel that is launched
+// by follow() may be on its multiprocessors before the one ahead of it on the stream has ended (programmatic dependent
 // launch), and waits there: await_ahead() is the first thing that all its threads do, before they touch memory.
 //
 // Whoever comes later can rely on all that came before as ever, since a kernel lets its follower come only once its own
@@ -26,8 +26,7 @@ __device__ inline void await_ahead() {
 template <typename Kernel>
 bool waits(Kernel* kernel) {
   cudaFuncAttributes about{};
-  return cudaFuncGetAttributes(&about, reinterpret_cast<const void*>(kernel)) == cudaSuccess &&
-         about.ptxVersion >= 90;
+  return cudaFuncGetAttributes(&about, reinterpret_cast<const void*>(kernel)) == cudaSuccess && about.ptxVersion >= 90;
 }
 
 // cudaGetLastError() tells what goes wrong, as after a launch by <<<>>>.

@@ -1,6 +1,6 @@
 // The groups of one block of a sketch, out of a turned bitmap (turn_bitmap.cu): what a thread block that works on the
-// block goes through, four stripes a lane at a time. Local ids count stripe by stripe, so the four bytes of a lane are 32
-// ids that follow each other, and those of a warp are 1,024.
+// block goes through, four stripes a lane at a time. Local ids count stripe by stripe, so the four bytes of a lane are
+// 32 ids that follow each other, and those of a warp are 1,024.
 #pragma once
 
 #include "codec/cuda/cell_map.cuh"

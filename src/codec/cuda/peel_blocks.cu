@@ -3,8 +3,8 @@
 //
 //   turned   the thread block goes through its groups of a turned bitmap, and writes all elements of the groups that
 //   have
-//            items, zeros too, 32 bytes at a time. Groups without items are cleared by other thread blocks of the same
-//            grid, in the order in which they lie. x is written once.
+//            items, zeros too, 16 bytes of a lane at a time where elements have 2 or 4. Groups without items are
+//            cleared by other thread blocks of the same grid, in the order in which they lie. x is written once.
 //   dealt    large arrays with few blocks, where going through a bitmap would take one thread block too long: the
 //            members were listed before by all multiprocessors (deal.cu), and each value goes to the rank of its item;
 //            expand.cu does the rest.
@@ -41,9 +41,9 @@ using peel::detail::Cells;
 using peel::detail::item_at;
 
 constexpr unsigned kBlockThreads = 512;
-// Sketches with no more blocks than a Hopper GPU has multiprocessors leave each block one of its own: members that were
-// dealt are peeled with all its threads then (buckets of 25 MiB at 1%: 74 instead of 80 us).
-constexpr std::uint32_t kFewBlocks = 132;
+// Sketches with no more blocks than there are multiprocessors leave each block one of its own: members that were dealt
+// are peeled with all its threads then (buckets of 25 MiB at 1%: 74 instead of 80 us).
+constexpr std::uint32_t kFewBlocks = kMultiprocessors;
 constexpr unsigned kManyThreads = 1024;
 constexpr unsigned kDegreeBits = 8;
 constexpr std::uint32_t kDegree = 0xFF;
@@ -83,14 +83,14 @@ struct Outcome {
 };
 
 // Enters, loads, peels and checks, with so many threads; members(enter) calls enter(local) for each member of this one.
-template <unsigned kThreads, typename Members>
+template <unsigned kPeelers, typename Members>
 __device__ Outcome peel_block(const Geometry& g, const FullCellMap& map, const std::uint32_t* in, const BlockMemory& m,
                               Members&& members) {
-  using Sum = cub::BlockReduce<std::uint64_t, kThreads>;
+  using Sum = cub::BlockReduce<std::uint64_t, kPeelers>;
   __shared__ typename Sum::TempStorage reduce;
   __shared__ std::uint64_t totals;  // items below, degrees above
   const std::uint32_t count = kSubtables * g.subtable;
-  for (std::uint32_t c = threadIdx.x; c < count; c += kThreads) m.words[c] = 0;
+  for (std::uint32_t c = threadIdx.x; c < count; c += kPeelers) m.words[c] = 0;
   if (threadIdx.x < kSubtables) m.lists.ends[threadIdx.x] = m.lists.starts[threadIdx.x] = 0;
   __syncthreads();
 
@@ -104,7 +104,7 @@ __device__ Outcome peel_block(const Geometry& g, const FullCellMap& map, const s
     ++seen;
   });
   __syncthreads();
-  for (std::uint32_t c = threadIdx.x; c < count; c += kThreads) m.cells[c] = load_once(in + c);
+  for (std::uint32_t c = threadIdx.x; c < count; c += kPeelers) m.cells[c] = load_once(in + c);
 
   // Degrees add up to three times the items unless one wrapped, which happens to no plan's supports but may to chosen
   // ones; such a block, and one with more items than cells, is not tried.
@@ -137,19 +137,19 @@ __device__ Outcome peel_block(const Geometry& g, const FullCellMap& map, const s
         [](unsigned) {});
   }
   if (!outcome.tried) {  // words only tell which cells have members, as the rest must be zero all the same
-    for (std::uint32_t c = threadIdx.x; c < count; c += kThreads) m.words[c] = 0;
+    for (std::uint32_t c = threadIdx.x; c < count; c += kPeelers) m.words[c] = 0;
     __syncthreads();
     members([&](std::uint32_t local) {
       const Cells at = map.at(local);
       for (unsigned j = 0; j < kSubtables; ++j) atomicOr(m.words + j * g.subtable + at.cell[j], 1u);
     });
     __syncthreads();
-    for (std::uint32_t c = threadIdx.x; c < count; c += kThreads) m.cells[c] = load_once(in + c);
+    for (std::uint32_t c = threadIdx.x; c < count; c += kPeelers) m.cells[c] = load_once(in + c);
   }
   bool clean = true;
   bool whole = outcome.tried;
   std::uint32_t homes = 0;
-  for (std::uint32_t c = threadIdx.x; c < count; c += kThreads) {
+  for (std::uint32_t c = threadIdx.x; c < count; c += kPeelers) {
     const std::uint32_t degree = m.words[c] & kDegree;
     clean &= degree != 0 || m.cells[c] == 0;
     whole &= degree == 0 || degree == kHome;
@@ -440,8 +440,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   });
 }
 
-template <typename Bits, unsigned kThreads>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
+template <typename Bits, unsigned kPeelers>
+__global__ void __launch_bounds__(kPeelers, 1024 / kPeelers)
     peel_dealt(Geometry g, Conversion how, Dealt dealt, const std::uint32_t* payload, const Bits* x, Bits* values,
                Losses losses, Status* status) {
   await_ahead();
@@ -457,8 +457,8 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
   const FullCellMap map(g, block);
   const BlockMemory m = block_memory(g, memory, ends);
   const std::uint32_t* in = payload + std::uint64_t{block} * kSubtables * g.subtable;
-  const Outcome outcome = peel_block<kThreads>(g, map, in, m, [&](auto&& enter) {
-    for (std::uint32_t i = threadIdx.x; i < members; i += kThreads) enter(dealt.locals[first + i]);
+  const Outcome outcome = peel_block<kPeelers>(g, map, in, m, [&](auto&& enter) {
+    for (std::uint32_t i = threadIdx.x; i < members; i += kPeelers) enter(dealt.locals[first + i]);
   });
   if (!outcome.clean) {
     if (threadIdx.x == 0) atomicOr(&status->flags, kCorrupt);
@@ -468,7 +468,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     atomicAdd(reinterpret_cast<unsigned long long*>(&status->recovered), outcome.recovered);
     atomicMax(&status->rounds, outcome.rounds);
   }
-  for (std::uint32_t i = threadIdx.x; i < members; i += kThreads) {
+  for (std::uint32_t i = threadIdx.x; i < members; i += kPeelers) {
     const std::uint32_t local = dealt.locals[first + i];
     values[dealt.ranks[first + i]] =
         value_of(g, how, map, m, local, outcome.tried, item_at(g, {block, local}), x, losses, status);

@@ -1,13 +1,14 @@
 // Peeling one block of a sketch with the threads of one thread block.
 //
-// Each cell has a word: the sum of the numbers of the items in it above, their count (the degree) in the low kDegreeBits
-// bits. One atomic addition enters an item or takes it out, and the word of a cell of degree 1 names its item.
+// Each cell has a word: the sum of the numbers of the items in it above, their count (the degree) in the low
+// kDegreeBits bits. One atomic addition enters an item or takes it out, and the word of a cell of degree 1 names its
+// item.
 //
 // A visit of a subtable takes every cell that has degree 1 as it begins. Such cells are not searched for: whoever takes
-// an item out of a cell and sees its degree fall to 1 puts the cell on the list of its subtable, which happens to a cell
-// once. So a round costs what it takes, not what the block is long. A cell whose last item was taken elsewhere meanwhile
-// stays on the list with degree 0 and is passed over. A list is a ring with room for half a subtable, about twice what
-// waits in it at once; if it was not enough, the visit looks at all cells.
+// an item out of a cell and sees its degree fall to 1 puts the cell on the list of its subtable, which happens to a
+// cell once. So a round costs what it takes, not what the block is long. A cell whose last item was taken elsewhere
+// meanwhile stays on the list with degree 0 and is passed over. A list is a ring with room for half a subtable, about
+// twice what waits in it at once; if it was not enough, the visit looks at all cells.
 //
 // Barriers: one after each visit. It makes words, cells and lists as the visit left them visible to the next; within a
 // visit nobody else touches the cells of its own subtable, since an item has one cell in each.
@@ -48,8 +49,8 @@ struct PeelLists {
 };
 
 // Puts the cells of degree 1 on their lists, eight cells of a thread at a time: a warp asks for their places once. All
-// threads call it, and a barrier must follow. Returns the degrees of the cells this thread saw, added up; no sum of true
-// ones if one is the largest that a word can hold.
+// threads call it, and a barrier must follow. Returns the degrees of the cells this thread saw, added up; no sum of
+// true ones if one is the largest that a word can hold.
 template <unsigned kDegreeBits>
 __device__ std::uint32_t list_lonely(const PeelLists& lists, const volatile std::uint32_t* words) {
   constexpr std::uint32_t kDegree = (1u << kDegreeBits) - 1;
@@ -77,7 +78,8 @@ __device__ std::uint32_t list_lonely(const PeelLists& lists, const volatile std:
   return degrees;
 }
 
-// take(j, cell, word) takes the item of a lonely cell; ended(j) is called by all threads after the barrier of each visit. Returns how many rounds took something.
+// take(j, cell, word) takes the item of a lonely cell; ended(j) is called by all threads after the barrier of each
+// visit. Returns how many rounds took something.
 template <unsigned kDegreeBits, typename Take, typename Ended>
 __device__ std::uint32_t peel_rounds(const PeelLists& lists, const volatile std::uint32_t* words, Take&& take,
                                      Ended&& ended) {

@@ -21,7 +21,7 @@ using peel::detail::Cells;
 using peel::detail::kSubtables;
 
 constexpr int kBlockThreads = 512;
-constexpr unsigned kListIds = 512;  // 1,024 would leave room for two thread blocks instead of three
+constexpr unsigned kListItems = 512;  // 1,024 would leave room for two thread blocks instead of three
 constexpr unsigned kAhead = 4;
 
 template <typename Bits>
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     sketch_own(Geometry g, Conversion how, const Bits* x, const std::uint8_t* turned, std::uint32_t* payload) {
   await_ahead();
   extern __shared__ std::uint32_t cells[];
-  __shared__ std::uint16_t lists[kBlockThreads / 32][kListIds];
+  __shared__ std::uint16_t lists[kBlockThreads / 32][kListItems];
   const OwnGroups own(g, turned, blockIdx.x);
   const FullCellMap map(g, own.block);
   const unsigned lane = threadIdx.x & 31;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   for (std::uint32_t base = threadIdx.x - lane; base < own.fours; base += kBlockThreads) {
     const std::uint32_t word = own.bits(base + lane);
     const ChunkMask mask = count_mask(word);
-    const bool fits = mask.total <= kListIds;
+    const bool fits = mask.total <= kListItems;
 #pragma unroll 1
     for (unsigned half = 0; half < (fits ? 1 : 2); ++half) {
       std::uint32_t bits = fits ? word : word & 0xFFFFu << (16 * half);

@@ -5,8 +5,8 @@
 // a whole number of items at every grain, and one warp works on it, without waiting for others. A chunk is a quarter of
 // it: 32 mask words of 32 positions, one with each lane. A super is 256 tiles.
 //
-// Ranks. Whoever counts the items of tiles (mark.cu, count.cu) also adds them up: the thread block that is the last of a
-// super replaces the counts of its tiles by sums over those before in the super, and the one that is the last of all
+// Ranks. Whoever counts the items of tiles (mark.cu, count.cu) also adds them up: the thread block that is the last of
+// a super replaces the counts of its tiles by sums over those before in the super, and the one that is the last of all
 // does the same to the supers. So the rank of a tile's first item is two loads away, and no kernel is spent on a scan
 // (on an H200 10 us beside the 130 us that a pass over 2^27 float32 takes, and as long as the pass itself for a bucket
 // of 25 MiB).
@@ -49,8 +49,8 @@ struct Closing {
   bool last;
 };
 
-// Called by all threads of a block that has stored the counts of so many tiles, block after block. The barrier and thread
-// 0's fence make them visible to the block that is last; `total` is called with the sum of all, once.
+// Called by all threads of a block that has stored the counts of so many tiles, block after block. The barrier and
+// thread 0's fence make them visible to the block that is last; `total` is called with the sum of all, once.
 template <unsigned kTilesOfBlock = kWarps, typename Total>
 __device__ void close_tiles(const Counts& counts, std::uint64_t tiles, Closing& shared, Total&& total) {
   static_assert(kSuperTiles % kTilesOfBlock == 0);

@@ -68,7 +68,7 @@ class Call {
     zero(memory_.zeroed, memory_.zeroed_words * sizeof(std::uint64_t));
   }
 
-  // Memory that must be zero when the call begins.
+  // Memory that must be zero when the call begins; told before it does.
   void zero(void* at, std::uint64_t bytes) { zeroed_.at(zeroed_count_++) = {at, bytes}; }
   // Before anything else goes on the stream.
   void begin() const {
@@ -234,11 +234,13 @@ void fill_payload(const Call& call, const Marked& marked, const Items& all, cons
                     call.status(), call.stream()));
 }
 
-// The payload is zero where it is `added` to.
-void fill_sketch(const Call& call, const Marked& marked, bool added, const Message& message) {
+// How a sketch is made: items are added to a payload that is zero, or block by block.
+enum class Sketching : std::uint8_t { added, by_blocks };
+
+void fill_sketch(const Call& call, const Marked& marked, Sketching way, const Message& message) {
   const Geometry& g = call.g();
   const Conversion how = conversion_of(g);
-  if (!added) {
+  if (way == Sketching::by_blocks) {
     must(detail::turn_bitmap(g, marked.own, call.memory().turned, call.stream()));
     return must(detail::sketch_blocks(g, how, marked.source.x, call.memory().turned, message.payload, call.stream()));
   }
@@ -252,9 +254,10 @@ void encode_view(const Plan& plan, const View& x, const Message& message, const 
   Call call(plan, launch, views);
   const bool sketch = plan.codec() == Codec::sketch;
   const bool added = std::is_same_v<View, ConstSparse> || !call.memory().sketches_turned;
-  if (sketch && added) call.zero(message.payload, plan.payload_bytes());
+  const Sketching way = added ? Sketching::added : Sketching::by_blocks;
+  if (sketch && way == Sketching::added) call.zero(message.payload, plan.payload_bytes());
   const Marked marked = write_index(call, x, nullptr, message);
-  if (sketch) return fill_sketch(call, marked, added, message);
+  if (sketch) return fill_sketch(call, marked, way, message);
   // Its own support is the union, but for the false positives of a Bloom filter.
   const Items all = plan.index() == Index::bloom ? read_index(call, message, nullptr, Counted::yes) : marked.own;
   fill_payload(call, marked, all, message);

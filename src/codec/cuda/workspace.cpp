@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "codec/cuda/device_limits.h"
 #include "codec/engine.h"
 #include "peel/error.h"
 #include "plan/mapping.h"
@@ -22,13 +23,13 @@ SketchPath path_of(const Geometry& g) {
   return peels_on_chip(g) ? SketchPath::chip : SketchPath::vectors;
 }
 
-// With fewer blocks than fill a GPU twice (132 multiprocessors of an H200), items are better added in the L2 cache by
-// all of it than by one thread block for each block.
-constexpr std::uint32_t kManyBlocks = 264;
+// With fewer blocks than fill a GPU twice, items are better added in the L2 cache by all of it than by one thread block
+// for each block.
+constexpr std::uint32_t kManyBlocks = 2 * kMultiprocessors;
 
 // A thread block that peels goes through all groups of its block. Of 1% items it has 102,400, and decoding 25 MiB,
-// which have 8 blocks then, took 185 us where dealing the members by the whole GPU took 76 (H200); of 10%, which have
-// 80 blocks, it took 84 instead of 102.
+// which have 8 blocks then, took 185 us where dealing the members by the whole GPU took 74 (H200); of 5%, 40 blocks, it
+// took 102 instead of 108, and of 10%, 80 blocks, 82 instead of 152.
 constexpr std::uint32_t kManyGroups = 1u << 15;
 
 // How many values of a tile are worth keeping on the first pass over an array, a quarter more than are expected; none
