@@ -106,12 +106,13 @@ def bars(
     """Groups of bars with their values above them; None leaves a gap with a dash. References are drawn in gray: the
     names of series that are somebody else's figures, such as the paper's."""
     count = len(series)
-    bar = max(10.0, min(34.0, (WIDTH - LEFT - RIGHT) / max(1, len(groups) * (count + 0.7))))
+    told = max((len(label) * _GLYPH + 10 for _, label in levels), default=0)  # beside the bars, where no value is
+    bar = max(10.0, min(34.0, (WIDTH - LEFT - RIGHT - told) / max(1, len(groups) * (count + 0.7))))
     bar = max(bar, 27.0) if count * len(groups) <= 40 else bar  # wide enough for values
     words = [len(word) for group in groups for word in group.split()]
     step = max(bar * (count + 0.7), max(words, default=0) * _GLYPH + 6)
-    width = max(WIDTH, LEFT + RIGHT + step * len(groups))
-    step = (width - LEFT - RIGHT) / max(1, len(groups))
+    width = max(WIDTH, LEFT + RIGHT + told + step * len(groups))
+    step = (width - LEFT - RIGHT - told) / max(1, len(groups))
     room = int((step - 4) / _GLYPH)
     labels = [_wrap(group, room) for group in groups]
     bottom = 24 + 15 * max((len(label) for label in labels), default=1)

@@ -14,18 +14,22 @@ namespace {
 
 // What coding costs, as multiples of copying: bytes that could have been copied in the time. Fitted to the encode and
 // decode times of bench/network/run, four workers on two Ice Lake cores, where a copy in cache moves 10 GB/s.
-constexpr double kScan = 1.2;          // of the array
-constexpr double kExpand = 1.5;        // of the array, where sums are written as a whole
-constexpr double kPatchItem = 40;      // an item of the union, where they are written one by one
-constexpr double kBloom = 2.5;         // of the array: reading a filter out, beside the bitmap's scan and expand
-constexpr double kAddDense = 1;        // of each byte received
-constexpr double kSketchItem = 500;    // an item: dealing, adding, peeling
-constexpr double kListItem = 50;       // an item: coding its position in a list, or decoding it
-constexpr double kBitmapItem = 10;     // the same with a bitmap
-constexpr double kAddItem = 60;        // an item of one worker
-constexpr double kPackMissing = 30;    // an item of the union that a worker does not have: leaving room for it
-constexpr double kHandling = 3;        // of each byte of values: packing, copying, unpacking
-constexpr double kOpenBitmap = 3;      // of a bitmap that a message becomes: passes to clear, count and add it
+constexpr double kScan = 1.2;        // of the array
+constexpr double kExpand = 1.5;      // of the array, where sums are written as a whole
+constexpr double kPatchItem = 40;    // an item of the union, where they are written one by one
+constexpr double kBloom = 2.5;       // of the array: reading a filter out, beside the bitmap's scan and expand
+constexpr double kAddDense = 1;      // of each byte received
+constexpr double kSketchItem = 500;  // an item: dealing, adding, peeling
+constexpr double kListItem = 50;     // an item: coding its position in a list, or decoding it
+constexpr double kBitmapItem = 10;   // the same with a bitmap
+constexpr double kAddItem = 60;      // an item of one worker
+constexpr double kPackMissing = 30;  // an item of the union that a worker does not have: leaving room for it
+constexpr double kHandling = 3;      // of each byte of values: packing, copying, unpacking
+constexpr double kOpenBitmap = 3;    // of a bitmap that a message becomes: passes to clear, count and add it
+// Seconds that a device takes to read a message, however short it is: a handful of kernels one after another. Sums of
+// four workers on an H200 took 36 us a message more than their passes over memory do with 26 chunks of 64 MiB, and 60
+// with 2 (gather), and 36 with 9 (split).
+constexpr double kReadOnDevice = 35e-6;
 constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
 
 // Coding or decoding the position of one item in a parcel.
@@ -37,6 +41,7 @@ struct Cost {
   double bytes = 0;   // sent by one worker
   double copied = 0;  // bytes that could have been copied in the time of coding
   double rounds = 0;
+  double read = 0;  // messages of others, and its own where it comes back
 };
 
 Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
@@ -70,12 +75,12 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
               scan + own * (2 * position_cost(own, positions) + kAddItem) +
                   2 * items * position_cost(items, positions) + kHandling * (own + items) * item_bytes +
                   2 * opened,  // everybody's message of one share, then the sums of all shares
-              2};
+              2, 2 * workers};
     default:
       return {(workers - 1) * parcel_bytes(positions, own, item_bytes),
               scan + workers * own * (position_cost(own, positions) + kAddItem) +
                   kHandling * workers * own * item_bytes + workers * opened,
-              1};
+              1, workers};
   }
 }
 
@@ -132,7 +137,8 @@ double expected_seconds(Strategy strategy, const Plan& plan, const World& world,
                         const ChunkMemory& memory) {
   const Cost cost = cost_of(strategy, plan, world, shape, memory);
   return cost.bytes / world.link.bytes_per_second + cost.copied / world.link.copy_bytes_per_second +
-         cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight);
+         cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight) +
+         (shape.memory == Memory::device ? kReadOnDevice * cost.read : 0);
 }
 
 Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
