@@ -71,4 +71,6 @@ def tick(value: float) -> str:
         power = math.floor(exponent + 1e-9)
         mantissa = f"{value / 10**power:.4g}"
         return ("" if mantissa == "1" else f"{mantissa}·") + "10" + str(power).translate(_SUPERSCRIPTS)
+    if abs(value) >= 1e4 and value % 1000 == 0:
+        return f"{value / 1000:g}k"
     return f"{value:,.6g}" if abs(value) >= 1e4 else f"{value:.6g}"

@@ -113,6 +113,7 @@ def test_numbers(value, text: str) -> None:
 def test_units() -> None:
     assert numbers.size(1_500_000) == "1.50 MB"
     assert numbers.duration(0.00123) == "1.23 ms"
+    assert [numbers.tick(value) for value in (9999, 10_000, 12_345, 30_000)] == ["9999", "10k", "12,345", "30k"]
     assert numbers.percent(0.0354) == "3.54%"
     assert numbers.plain(0.01) == "1%"
 
