@@ -292,8 +292,7 @@ def summary(documents) -> list[SummaryRow]:
         if "failed" in one or not one["full"]:
             continue  # small models on a processor compare with nothing of the paper
         name = name_of(model, one)
-        workers, gbps = results["workers"], LINKS[NCCL_LINK]
-        ring = {"workers": workers, "gbps": gbps}
+        ring = {"workers": results["workers"], "gbps": LINKS[NCCL_LINK]}
         switch = {"workers": paper.ATP_WORKERS, "gbps": SWITCH_GBPS, "switch": True}
         loses = "lossy" if one["fixed"]["lost_share"] > 0 else "lossless, too"
         for where, expected, found, fixed, link in (

@@ -59,12 +59,12 @@ TEST(Choice, GatherWhileTheUnionIsLargerThanAllItems) {
   EXPECT_TRUE(split);
 }
 
-// Every message is read as a bitmap of the whole array there, in memory of its own: with hundreds of workers that
-// outweighs what one round saves, though nobody's items are anybody else's.
-TEST(Choice, NoGatherAmongHundredsOnADevice) {
+// Every message is read as a bitmap of the whole array there, in memory of its own and by kernels of its own: with
+// hundreds of workers, or short arrays, that outweighs what one round saves, though nobody's items are anybody else's.
+TEST(Choice, NoGatherOfShortMessagesOnADevice) {
   constexpr LinkFacts kFabric{.latency_s = 30e-6, .bytes_per_second = 25e9, .copy_bytes_per_second = 1e12};
   constexpr double kOwn = 1e-6;
-  for (const unsigned workers : {256u, 1024u}) {
+  for (const unsigned workers : {2u, 4u, 256u, 1024u}) {
     const World world{.rank = 0, .size = workers, .link = kFabric};
     const ChunkMemory memory = remembered(kOwn * workers, kOwn);
     EXPECT_EQ(chosen(world, memory), Strategy::gather) << workers << " on the host";
@@ -86,6 +86,7 @@ TEST(Choice, NoGatherOnADeviceWhoseLinkIsFasterThanReading) {
     learned.own_items *= kChunk / kElements;
     return chosen(world, learned, {.elements = kChunk, .memory = memory});
   };
+  EXPECT_EQ(choice(50e9, Memory::host), Strategy::gather) << "where reading costs no kernels";
   EXPECT_EQ(choice(3e9, Memory::device), Strategy::gather);
   EXPECT_EQ(choice(50e9, Memory::device), Strategy::packed);
   EXPECT_EQ(choice(450e9, Memory::device), Strategy::packed);

@@ -108,9 +108,9 @@ TEST(Estimate, DoesNotDependOnAListOfWhatWasLost) {
                                     .payload_bytes = regime.cells * regime.grain * 4});
       std::vector<float> x(regime.elements), listed(regime.elements), counted(regime.elements);
       for (std::uint64_t e = 0; e < x.size(); ++e) x[e] = value_at(e);
-      Message message(plan);
-      encode(plan, x, message, {.backend = backend});
       const Execution execution{.backend = backend};
+      Message message(plan);
+      encode(plan, x, message, execution);
       const Recovery a = decode(plan, message, listed, {.estimate = true, .list_lost = true, .execution = execution});
       const Recovery b = decode(plan, message, counted, {.estimate = true, .execution = execution});
       EXPECT_GT(a.lost, 0u) << regime.name;

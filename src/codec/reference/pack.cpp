@@ -3,21 +3,6 @@
 
 namespace peel::detail::reference {
 
-bool fits(const Geometry& g, const SupportData& own) {
-  return with_cell(g, [&](auto t, auto c) {
-    using T = decltype(t);
-    using Cell = decltype(c);
-    const Scaling scaling(g);
-    bool fits = true;
-    ValueReader values(g, own);
-    for (std::uint64_t i = 0; i < own.items; ++i) {
-      const T* mine = values.next<T>();
-      for (std::uint32_t lane = 0; lane < g.grain; ++lane) (void)to_cell<Cell>(mine[lane], scaling, fits);
-    }
-    return fits;
-  });
-}
-
 bool pack(const Geometry& g, const SupportData& own, const std::uint64_t* words, std::byte* payload) {
   return with_cell(g, [&](auto t, auto c) {
     using T = decltype(t);
@@ -35,6 +20,12 @@ bool pack(const Geometry& g, const SupportData& own, const std::uint64_t* words,
     }
     return fits;
   });
+}
+
+// As packing them alone would tell; the cells are forgotten.
+bool fits(const Geometry& g, const SupportData& own) {
+  Buffer<std::byte> cells(own.items * g.grain * sizeof(std::uint64_t));
+  return pack(g, own, own.words.data(), cells.data());
 }
 
 void unpack(const Geometry& g, const std::byte* payload, std::uint64_t counters, std::byte* values) {
