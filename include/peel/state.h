@@ -57,6 +57,9 @@ class State {
   [[nodiscard]] const Totals& totals() const noexcept;
   [[nodiscard]] const Report& last() const noexcept;
 
+  // Whether the next exchange opens by asking all workers whether they mean the same, as all but `unasked_steps` do.
+  [[nodiscard]] bool asks() const noexcept;
+
   // For checkpoints: what was learned, not the options. A state that is restored on some workers only makes them choose
   // differently once, which the next exchange notices and mends. Both throw peel::Error while an exchange is under way
   // (with an AsyncReducer, wait for its future first: it works in a thread of its own); restore() also on damaged

@@ -141,6 +141,10 @@ class Exchange::Impl {
         elements_(state.options().elements) {
     open_or_release(refusal(state_, world_, x));
   }
+  Impl(State& state, const World& world, std::string refused)
+      : state_(state.data()), world_(world), type_(ElementType::float32), elements_(0) {
+    open_or_release(refused.empty() ? "it gave no reason." : std::move(refused));
+  }
   ~Impl() { release(); }
 
   Collective* next() {
@@ -306,6 +310,7 @@ class Exchange::Impl {
     const StateOptions& o = options();
     const auto number = [](auto value) { return std::to_string(value); };
     terms_.add("version", PEEL_VERSION);
+    terms_.add("session", number(world_.session));
     terms_.add("workers", number(world_.size));
     terms_.add("elements", number(elements_));
     terms_.add("type", std::string(peel::name(type_)));
@@ -658,6 +663,8 @@ Exchange::Exchange(State& state, const World& world, Dense x, Outcome outcome)
     : impl_(std::make_unique<Impl>(state, world, x, outcome)) {}
 Exchange::Exchange(State& state, const World& world, ConstSparse x, Sparse& sum)
     : impl_(std::make_unique<Impl>(state, world, x, sum)) {}
+Exchange::Exchange(State& state, const World& world, std::string refusal)
+    : impl_(std::make_unique<Impl>(state, world, std::move(refusal))) {}
 Exchange::~Exchange() = default;
 Collective* Exchange::next() { return impl_->next(); }
 void Exchange::complete(Collective& done) { impl_->complete(done); }

@@ -64,6 +64,7 @@ State::State(State&&) noexcept = default;
 State& State::operator=(State&&) noexcept = default;
 
 const StateOptions& State::options() const noexcept { return data_->options; }
+bool State::asks() const noexcept { return data_->unasked == 0; }
 const Totals& State::totals() const noexcept { return data_->totals; }
 const Report& State::last() const noexcept { return data_->last; }
 
