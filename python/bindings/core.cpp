@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "codec.h"
+#include "errors.h"
 #include "names.h"
 #include "parts.h"
 #include "peel/codec.h"
@@ -30,7 +31,7 @@ void bind_state(nb::module_& m) {
           "__init__",
           [](State* self, std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
              std::uint64_t estimate_bytes, bool average, std::uint32_t unasked_steps, std::uint64_t seed,
-             std::uint64_t chunk_bytes, double timeout, unsigned threads, std::string name) {
+             std::uint64_t chunk_bytes, unsigned threads, std::string name) {
             StateOptions options;
             options.strategy = strategy_named(strategy);
             options.grain = grain;
@@ -40,14 +41,13 @@ void bind_state(nb::module_& m) {
             options.unasked_steps = unasked_steps;
             options.seed = seed;
             options.chunk_bytes = chunk_bytes;
-            options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
             options.execution.threads = threads;
             options.name = std::move(name);
             new (self) State(std::move(options));
           },
           nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0,
-          "average"_a = false, "unasked_steps"_a = 0, "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0,
-          "threads"_a = 1, "name"_a = "gradient")
+          "average"_a = false, "unasked_steps"_a = 0, "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "threads"_a = 1,
+          "name"_a = "gradient")
       .def("serialise",
            [](const State& self) {
              const std::vector<std::byte> bytes = self.serialise();
@@ -57,6 +57,9 @@ void bind_state(nb::module_& m) {
            [](State& self, const nb::bytes& bytes) {
              self.restore({static_cast<const std::byte*>(bytes.data()), bytes.size()});
            })
+      .def_prop_ro(
+          "asks", [](const State& self) { return self.asks(); },
+          "Whether the next exchange opens, so that workers may be told something there.")
       .def(
           "last", [](const State& self) { return self.last().to_json(); }, "The last report, as JSON.")
       .def(
@@ -158,25 +161,11 @@ struct SparseSum {
   Sparse sum;
 };
 
-// Of gradients that cannot go as fixed-point numbers. All workers get it at the same point of an exchange, so they may
-// go on with others.
-class NotFinite : public Error {
- public:
-  using Error::Error;
-};
-
 // An exchange that can be ended before its Python object is: tracebacks keep those alive.
 class Driven {
  public:
   explicit Driven(std::unique_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
-  Collective* next() {
-    try {
-      return open().next();
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::not_finite) throw NotFinite(error.code(), error.what());
-      throw;
-    }
-  }
+  Collective* next() { return open().next(); }
   void complete(Collective& done) { open().complete(done); }
   [[nodiscard]] bool finished() const { return open().finished(); }
   [[nodiscard]] bool moving() const { return open().moving(); }
@@ -191,15 +180,15 @@ class Driven {
   std::unique_ptr<Exchange> exchange_;
 };
 
-void bind_exchange(nb::module_& m, nb::handle error) {
-  nb::exception<NotFinite>(m, "NotFinite", error);
+void bind_exchange(nb::module_& m) {
   nb::class_<Device>(m, "Device", "Where exchanges of arrays in device memory work; _cuda makes it.");
 
   nb::class_<World>(m, "World", "Who takes part, and what connects them.")
       .def(
           "__init__",
           [](World* self, unsigned rank, unsigned size, double latency_s, double bytes_per_second,
-             double copy_bytes_per_second, bool moves_buffers, bool sums_floats, std::shared_ptr<Device> device) {
+             double copy_bytes_per_second, bool moves_buffers, bool sums_floats, std::uint64_t session,
+             std::shared_ptr<Device> device) {
             const LinkFacts link{.latency_s = latency_s,
                                  .bytes_per_second = bytes_per_second,
                                  .copy_bytes_per_second = copy_bytes_per_second};
@@ -209,10 +198,11 @@ void bind_exchange(nb::module_& m, nb::handle error) {
                              .moves_buffers = moves_buffers,
                              .sums_floats = sums_floats,
                              .sends_room = device == nullptr,
+                             .session = session,
                              .device = std::move(device)};
           },
           "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
-          "moves_buffers"_a = true, "sums_floats"_a = true, "device"_a = nb::none())
+          "moves_buffers"_a = true, "sums_floats"_a = true, "session"_a = 0, "device"_a = nb::none())
       .def_ro("rank", &World::rank)
       .def_ro("size", &World::size);
 
@@ -250,6 +240,13 @@ void bind_exchange(nb::module_& m, nb::handle error) {
           },
           "state"_a, "world"_a, "items"_a, "count"_a, "values"_a, "type"_a, "sum"_a, nb::keep_alive<0, 1>(),
           nb::keep_alive<0, 7>())
+      .def_static(
+          "refusing",
+          [](State& state, const World& world, std::string sentence) {
+            return new Driven(std::make_unique<Exchange>(state, world, std::move(sentence)));
+          },
+          "state"_a, "world"_a, "sentence"_a, nb::keep_alive<0, 1>(),
+          "Has all workers raise that this one cannot take part.")
       .def("next", &Driven::next, nb::rv_policy::reference_internal, Unlocked())
       .def("complete", &Driven::complete, Unlocked())
       .def_prop_ro("finished", &Driven::finished)
@@ -263,7 +260,7 @@ void bind_exchange(nb::module_& m, nb::handle error) {
 NB_MODULE(_core, m) {
   nanobind::set_leak_warnings(false);  // DDP keeps its hook's state until the process ends
   m.doc() = "The C++ library behind peelreduce.";
-  const nanobind::object error = nanobind::exception<peel::Error>(m, "Error", PyExc_RuntimeError);
+  peel::python::bind_errors(m);
   m.def("version", [] { return PEEL_VERSION; });
   m.def("backends", [] {
     std::vector<std::string> names;
@@ -274,7 +271,7 @@ NB_MODULE(_core, m) {
   m.attr("PART_HEADER_BYTES") = peel::python::kPartHeaderBytes;
   peel::python::bind_state(m);
   peel::python::bind_collective(m);
-  peel::python::bind_exchange(m, error);
+  peel::python::bind_exchange(m);
   peel::python::bind_codec(m);
   peel::python::bind_switch(m);
 }
