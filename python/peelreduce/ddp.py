@@ -3,6 +3,7 @@
     model.register_comm_hook(peelreduce.DDPState(), peelreduce.allreduce_hook)
 """
 
+import gc
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from . import _core
 from ._dispatcher import Dispatcher
 from ._switch import Switch, check_transport
-from ._tasks import ArrayState, Sum, check_tensor
-from ._transport import workers_of
+from ._tasks import ArrayState, Refusal, Sum, check_tensor
+from ._workers import Workers, workers_of
+from .functional import check_timeout
 from .sparsifiers import Memory, Sparsifier
 
 _FORMAT = 1
@@ -45,9 +48,9 @@ class DDPState:
     """Options and memory of the hook; one for each model.
 
     Args:
-        process_group: the workers of the model; the default group unless told otherwise.
+        process_group: the workers of the model; those of its DistributedDataParallel unless told otherwise.
         strategy: "auto", or one of "dense", "packed", "sketch", "split" and "gather".
-        timeout: seconds after which a worker that does not answer is an error.
+        timeout: seconds after which a worker that does not answer is an error; None takes that of the process group.
         min_bytes: buckets smaller than this are summed dense.
         start_step: steps before this one are summed dense, as in torch's own hooks.
         threads: of each worker's codec; 0 takes all cores.
@@ -58,7 +61,8 @@ class DDPState:
             are too small to be exact; lossy, and `lost` in the reports says how much was estimated.
         transport: a Switch through which sums go; over the process group unless there is one.
 
-    Making or loading one communicates nothing; the first bucket does.
+    Making or loading one communicates nothing; the first bucket does. What connects the workers belongs to their process
+    group and ends with it; to end it earlier, close all states that use it, on all workers: by close() or a `with` block.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class DDPState:
         process_group: dist.ProcessGroup | None = None,
         *,
         strategy: str = "auto",
-        timeout: float = 60.0,
+        timeout: float | None = None,
         min_bytes: int = 0,
         start_step: int = 0,
         threads: int = 1,
@@ -88,8 +92,7 @@ class DDPState:
                 'A switch adds integers, so gradients have no dense sums there; use strategy "auto", "packed" or "sketch", '
                 "and leave min_bytes and start_step at 0."
             )
-        if timeout <= 0:
-            raise ValueError(f"timeout must be positive, in seconds, not {timeout}.")
+        check_timeout(timeout)
         self.process_group = process_group
         self.strategy = strategy
         self.timeout = timeout
@@ -102,7 +105,9 @@ class DDPState:
         self.transport = transport
         self.step = 0
         self._seen: Counter[str] = Counter()  # buckets of this step, by name
+        self._workers: Workers | None = None  # found with the first bucket
         self._dispatcher: Dispatcher | None = None
+        self._failures: list[BaseException] = []  # of the last backward pass
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._saw_all = False  # parameters of the model
         self._saved: dict[str, bytes] = {}  # loaded, for buckets that were not seen yet
@@ -111,18 +116,55 @@ class DDPState:
 
     def reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Averages a bucket over all workers; returns at once."""
+        dispatcher, timeout = self._connected(bucket)
         tensor = bucket.buffer()
-        check_tensor(tensor)
-        if self._dispatcher is None:
-            self._dispatcher = Dispatcher(workers_of(self.process_group), self.timeout, self.transport)
-        known = self._known(bucket, tensor)
+        try:
+            check_tensor(tensor)
+            known = self._known(bucket, tensor)
+        except (TypeError, ValueError) as error:
+            dispatcher.submit(Refusal(error, timeout))
+            raise
         sparsifier = None if known.dense or tensor.is_sparse else self.sparsifier
         select = None if sparsifier is None else partial(sparsifier.apply, memory=known.memory)
-        task = Sum(tensor, known.state, select=select)
+        task = Sum(tensor, known.state, timeout, select=select)
+        task.note_failure = self._failures.append
         if bucket.is_last():
             self._end_step()
-        self._dispatcher.submit(task)
+        dispatcher.submit(task)
         return task.result.then(_value)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the last backward pass failed with, or None. Torch raises it from backward() as a RuntimeError that has its
+        sentence but not its class."""
+        return self._failures[0] if self._failures else None
+
+    def close(self) -> None:
+        """Ends what connects the workers if no other state uses it. Every worker closes the same states."""
+        if self._dispatcher is not None:
+            self._dispatcher.release()
+            self._dispatcher = None
+
+    def __enter__(self) -> "DDPState":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _connected(self, bucket: dist.GradBucket) -> tuple[Dispatcher, float]:
+        """What sums the bucket, and how long it waits for the others."""
+        if self._workers is None:
+            group = self.process_group if self.process_group is not None else group_of(self, bucket.parameters())
+            self._workers = workers_of(group)
+            if self._workers is None:
+                raise ValueError("This process is not in the process group of its DDPState; give it the model's.")
+        if self._dispatcher is None:
+            self._dispatcher = self._workers.dispatcher(self.transport)
+            self._dispatcher.acquire()
+        if bucket.index() == 0:
+            self._failures = []
+            self._dispatcher.begin_step()  # of a failed one backward() has raised the error
+        return self._dispatcher, self.timeout if self.timeout is not None else self._workers.timeout
 
     def stats(self) -> dict[str, Any]:
         """What was sent and saved so far: totals, and for each bucket its density, its totals and its last report.
@@ -232,7 +274,6 @@ class DDPState:
             tensor,
             average=True,
             strategy=strategy,
-            timeout=self.timeout,
             threads=self.threads,
             name=f"bucket {key}",
             estimate=None if dense else self.estimate,
@@ -241,6 +282,25 @@ class DDPState:
         if key in self._saved:
             state.core.restore(self._saved.pop(key))
         return state
+
+
+def group_of(state: object, parameters: list[torch.Tensor]) -> dist.ProcessGroup:
+    """That of the DistributedDataParallel which reduces these parameters with this state: a hook is not told."""
+    wanted = {id(parameter) for parameter in parameters}
+    models = [
+        one
+        for one in gc.get_objects()
+        if issubclass(type(one), DistributedDataParallel) and wanted <= {id(parameter) for parameter in one.parameters()}
+    ]
+    hooked = [one for one in models if any(found is state for _, found in one._comm_hooks)]
+    groups = {id(one.process_group): one.process_group for one in hooked or models}
+    if len(groups) != 1:
+        found = "no DistributedDataParallel" if not groups else "several, of different process groups, that"
+        raise ValueError(
+            f"The process group of this model cannot be told: there is {found} reduces its parameters; give it to "
+            "DDPState(process_group=...)."
+        )
+    return groups.popitem()[1]
 
 
 def _cloned(memory: Memory) -> Memory:
