@@ -106,7 +106,7 @@ std::uint64_t item_bits(const Geometry& g) {
 // Picks the index and returns how many items the payload must hold.
 std::uint64_t set_index(Geometry& g, const PlanOptions& o) {
   const std::uint64_t expected = g.expected_items;
-  const detail::BloomSize bloom = detail::size_bloom(g.items, expected, item_bits(g));
+  const detail::BloomSize bloom = detail::size_bloom(g.items, expected, item_bits(g), g.codec);
   g.index = o.index;
   if (g.index == Index::automatic) {
     std::uint64_t best = g.items + expected * item_bits(g);

@@ -42,7 +42,7 @@ const std::vector<Golden>& goldens() {
         .codec = Codec::sketch,
         .cells = CellType::fixed64,
         .index = Index::bloom},
-       0x9F261700E7D2EDA1},
+       0x0865D6FEA393B618},
       {{.elements = 5000,
         .expected_items = 800,
         .codec = Codec::sketch,
@@ -78,7 +78,7 @@ const std::vector<Golden>& goldens() {
         .codec = Codec::sketch,
         .index = Index::bloom,
         .payload_bytes = 9'000},
-       0xB611F60A598D63E9},
+       0x5794F8B03BC299B6},
   };
   return all;
 }
