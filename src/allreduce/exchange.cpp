@@ -39,7 +39,6 @@ std::string refusal(const StateData& state, const World& world, ElementType type
                     Outcome outcome, bool sparse) {
   const StateOptions& o = state.options;
   if (elements > std::uint64_t{1} << 43) return "an array has at most 2^43 elements; split it.";
-  if (state.busy) return "its state is in use by another exchange; give each bucket a state of its own.";
   if (o.grain > 1024 || (o.grain != 0 && !std::has_single_bit(o.grain))) {
     return "the grain must be 0 (found by itself) or a power of two from 1 to 1024.";
   }
@@ -130,7 +129,7 @@ class Exchange::Impl {
   Impl(State& state, const World& world, Dense x, Outcome outcome)
       : state_(state.data()), world_(world), outcome_(outcome), dense_(x), type_(x.type), elements_(x.size) {
     if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
-    open_or_release(refusal(state_, world_, x, outcome));
+    open_or_release(refused_or_claimed(refusal(state_, world_, x, outcome)));
   }
   Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
       : state_(state.data()),
@@ -139,7 +138,7 @@ class Exchange::Impl {
         sum_(&sum),
         type_(x.type),
         elements_(state.options().elements) {
-    open_or_release(refusal(state_, world_, x));
+    open_or_release(refused_or_claimed(refusal(state_, world_, x)));
   }
   ~Impl() { release(); }
 
@@ -203,7 +202,18 @@ class Exchange::Impl {
       slot.device = nullptr;
     }
     state_.unasked = 0;
-    state_.busy = false;
+    state_.release();
+  }
+
+  // Takes the state, and says why this exchange cannot be, or nothing. A refused one gives the state back at once: until
+  // all have agreed again, all ask.
+  std::string refused_or_claimed(std::string refused) {
+    if (!state_.claim()) return "its state is in use by another exchange; give each bucket a state of its own.";
+    holds_state_ = refused.empty();
+    if (holds_state_) return "";
+    state_.unasked = 0;
+    state_.release();
+    return refused;
   }
 
   // A constructor that throws has no destructor to give the state back.
@@ -220,11 +230,7 @@ class Exchange::Impl {
     start_ = std::chrono::steady_clock::now();
     report_.workers = world_.size;
     report_.exactness = Exactness::rounded_once;
-    if (refused.empty()) {
-      state_.busy = true;
-      holds_state_ = true;
-      remember_array();
-    }
+    if (refused.empty()) remember_array();
     if (world_.size == 1) {
       if (!refused.empty()) throw Error(ErrorCode::invalid_argument, "Worker 0 cannot take part: " + refused);
       return finish_alone();
@@ -232,7 +238,7 @@ class Exchange::Impl {
     terms_.refuse(refused);
     name_terms();
     if (refused.empty() && is_understood()) return plan_dense();
-    if (holds_state_ || !state_.busy) state_.unasked = 0;  // until all have agreed again
+    if (holds_state_) state_.unasked = 0;  // until all have agreed again
     if (refused.empty()) plan_chunks();
     opening_words_ = make_opening(terms_.fingerprint(), choices_fingerprint(),
                                   (disabled() ? kOpeningDisabled : 0) | (terms_.refused() ? kOpeningRefused : 0));
@@ -563,7 +569,7 @@ class Exchange::Impl {
     report_.step = ++state_.step;
     state_.totals.add(report_);
     state_.last = report_;
-    state_.busy = false;
+    state_.release();
     holds_state_ = false;
     finished_ = true;
   }
