@@ -207,7 +207,7 @@ void bind_exchange(nb::module_& m, nb::handle error) {
                              .size = size,
                              .link = link,
                              .moves_buffers = moves_buffers,
-                             .sums_floats = sums_floats,
+                             .sums = sums_floats ? SumTypes::all() : SumTypes::integers(),
                              .sends_room = device == nullptr,
                              .device = std::move(device)};
           },

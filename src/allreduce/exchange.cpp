@@ -46,8 +46,9 @@ std::string refusal(const StateData& state, const World& world, ElementType type
   if (!world.moves_buffers && (strategy == Strategy::split || strategy == Strategy::gather)) {
     return "this transport can only SUM and OR; use packed, sketch or auto.";
   }
-  if (!world.sums_floats && strategy == Strategy::dense && !is_integer(type)) {
-    return "this transport adds integers only; use packed, sketch or auto.";
+  if (strategy == Strategy::dense && !world.sums.has(type)) {
+    if (world.sums == SumTypes::integers()) return "this transport adds integers only; use packed, sketch or auto.";
+    return "this transport cannot add " + std::string(name(type)) + "; use another strategy or auto.";
   }
   if (o.index == Index::list && strategy != Strategy::split && strategy != Strategy::gather) {
     return "lists cannot be combined by OR; use index bitmap, bloom or auto (split and gather code lists by "
@@ -77,8 +78,9 @@ std::string refusal(const StateData& state, const World& world, Dense x, Outcome
   if (x.memory == Memory::device && world.device->workers() < world.size) {
     return "its device was made for fewer workers; make one for all of them.";
   }
-  if (x.memory == Memory::device && !world.sums_floats) {
-    return "this transport adds integers only, and reaches host memory only; copy the array to the host.";
+  if (x.memory == Memory::device && !world.sums.has(x.type)) {
+    return "this transport cannot add " + std::string(name(x.type)) +
+           ", and only in host memory are they turned into what it can; copy the array to the host.";
   }
   if (x.memory == Memory::device && outcome == Outcome::scattered) {
     return "a reduce-scatter works on host memory; use an all-reduce, or copy the array to the host.";
@@ -108,6 +110,16 @@ std::string refusal(const StateData& state, const World& world, ConstSparse x) {
     next = item + 1;
   }
   return refusal(state, world, x.type, o.elements, Outcome::everywhere, /*sparse=*/true);
+}
+
+std::string sums_in_words(const SumTypes& sums) {
+  if (sums == SumTypes::all()) return "";
+  if (sums == SumTypes::integers()) return ", integers only";
+  std::string text = ", adds only";
+  for (unsigned type = 0; type < 8; ++type) {
+    if (sums.has(static_cast<ElementType>(type))) text.append(" ").append(name(static_cast<ElementType>(type)));
+  }
+  return text;
 }
 
 // Of the memory of a GPU: about what they have had for years, and the same on every worker, as a measurement is not.
@@ -205,8 +217,8 @@ class Exchange::Impl {
     state_.release();
   }
 
-  // Takes the state, and says why this exchange cannot be, or nothing. A refused one gives the state back at once: until
-  // all have agreed again, all ask.
+  // Takes the state, and says why this exchange cannot be, or nothing. A refused one gives the state back at once:
+  // until all have agreed again, all ask.
   std::string refused_or_claimed(std::string refused) {
     if (!state_.claim()) return "its state is in use by another exchange; give each bucket a state of its own.";
     holds_state_ = refused.empty();
@@ -327,8 +339,8 @@ class Exchange::Impl {
     terms_.add("chunk bytes", number(o.chunk_bytes));
     terms_.add("seed", number(o.seed));
     terms_.add("unasked steps", number(o.unasked_steps));
-    terms_.add("transport", std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") +
-                                (world_.sums_floats ? "" : ", integers only"));
+    terms_.add("transport",
+               std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") + sums_in_words(world_.sums));
   }
 
   [[nodiscard]] ChunkShape shape_of(std::size_t chunk) const {
@@ -354,9 +366,7 @@ class Exchange::Impl {
   [[nodiscard]] Choice choose_for(std::size_t c) const {
     const ChunkShape shape = shape_of(c);
     const ChunkMemory& memory = state_.chunks[c];
-    if (disabled_) {
-      return {plain_strategy(), plan_for(plain_strategy(), options(), world_, shape, memory)};
-    }
+    if (disabled_) return plain_choice(options(), world_, shape, memory);
     if (outcome_ == Outcome::scattered) {
       return {choose_scatter(options(), memory, shape.elements * world_.size, size_of(type_)),
               plan_for(Strategy::dense, options(), world_, shape, {})};
@@ -364,12 +374,6 @@ class Exchange::Impl {
     Choice choice = choose(options(), world_, shape, memory);
     choice.likely_bytes = likely_bytes(choice, world_, memory);
     return choice;
-  }
-
-  // The least clever one that this view and this transport allow.
-  [[nodiscard]] Strategy plain_strategy() const {
-    if (sparse()) return world_.moves_buffers ? Strategy::gather : Strategy::packed;
-    return world_.sums_floats || is_integer(type_) ? Strategy::dense : Strategy::packed;
   }
 
   // Of what was chosen, not of what it was chosen by: machines may differ in the last bit of a logarithm.
@@ -404,7 +408,9 @@ class Exchange::Impl {
     admitted_ = 0;
     free_slots_.clear();
     plan_chunks();
-    if (terms_.refused()) throw Error(ErrorCode::invalid_argument, terms_.refusal());
+    if (terms_.refused()) {
+      throw Error(ErrorCode::invalid_argument, "No worker can take part: " + terms_.refusal());
+    }
   }
 
   void prepare_explanation() {
