@@ -44,7 +44,7 @@ Report reduce_scatter(Communicator& communicator, Dense x, State& state);
 class AsyncReducer {
  public:
   explicit AsyncReducer(Communicator& communicator);
-  ~AsyncReducer();  // waits for what was submitted
+  ~AsyncReducer();  // waits for what was submitted, which ends by the time-out of its state at the latest
 
   [[nodiscard]] std::future<Report> allreduce(Dense x, State& state);
   [[nodiscard]] std::future<Report> allreduce(ConstSparse x, Sparse& sum, State& state);

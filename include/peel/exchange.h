@@ -23,13 +23,33 @@
 
 namespace peel {
 
+// Types of numbers that a transport can sum.
+class SumTypes {
+ public:
+  constexpr SumTypes() = default;  // none
+  static constexpr SumTypes all() noexcept { return SumTypes(0xFF); }
+  static constexpr SumTypes integers() noexcept { return SumTypes(0xF0); }
+
+  constexpr void add(ElementType type) noexcept { bits_ |= 1U << static_cast<unsigned>(type); }
+  [[nodiscard]] constexpr bool has(ElementType type) const noexcept {
+    return (bits_ >> static_cast<unsigned>(type) & 1) != 0;
+  }
+  bool operator==(const SumTypes&) const = default;
+
+ private:
+  constexpr explicit SumTypes(unsigned bits) : bits_(bits) {}
+  unsigned bits_ = 0;
+};
+
 struct World {
   unsigned rank = 0;
   unsigned size = 1;
   LinkFacts link = {};
   bool moves_buffers = true;  // all_to_all and all_gather exist: split and gather are possible
-  bool sums_floats = true;    // false: integers only, so packed uses fixed cells and dense floats are refused
-  bool sends_room = false;    // parts of all_to_all and all_gather take at least their likely_bytes; reports count them
+  // Where the type of an array is missing it cannot be summed dense, and packed uses fixed cells, whose integers are
+  // then needed.
+  SumTypes sums = SumTypes::all();
+  bool sends_room = false;  // parts of all_to_all and all_gather take at least their likely_bytes; reports count them
   // The same on every worker, and another one whenever workers connect again after a failure: what they agreed on before
   // that does not hold any more (StateOptions::unasked_steps).
   std::uint64_t session = 0;

@@ -196,7 +196,7 @@ void bind_exchange(nb::module_& m) {
                              .size = size,
                              .link = link,
                              .moves_buffers = moves_buffers,
-                             .sums_floats = sums_floats,
+                             .sums = sums_floats ? SumTypes::all() : SumTypes::integers(),
                              .sends_room = device == nullptr,
                              .session = session,
                              .device = std::move(device)};

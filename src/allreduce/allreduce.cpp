@@ -25,7 +25,11 @@ World world_of(Communicator& communicator, const StateOptions& options, ElementT
   }
   world.moves_buffers = communicator.offers(Collective::Kind::all_to_all, type) &&
                         communicator.offers(Collective::Kind::all_gather, type);
-  world.sums_floats = communicator.offers(Collective::Kind::sum, ElementType::float32);
+  world.sums = {};
+  for (unsigned one = 0; one < 8; ++one) {
+    const auto number = static_cast<ElementType>(one);
+    if (communicator.offers(Collective::Kind::sum, number)) world.sums.add(number);
+  }
   return world;
 }
 

@@ -39,7 +39,6 @@ std::string refusal(const StateData& state, const World& world, ElementType type
                     Outcome outcome, bool sparse) {
   const StateOptions& o = state.options;
   if (elements > std::uint64_t{1} << 43) return "an array has at most 2^43 elements; split it.";
-  if (state.busy) return "its state is in use by another exchange; give each bucket a state of its own.";
   if (o.grain > 1024 || (o.grain != 0 && !std::has_single_bit(o.grain))) {
     return "the grain must be 0 (found by itself) or a power of two from 1 to 1024.";
   }
@@ -47,8 +46,9 @@ std::string refusal(const StateData& state, const World& world, ElementType type
   if (!world.moves_buffers && (strategy == Strategy::split || strategy == Strategy::gather)) {
     return "this transport can only SUM and OR; use packed, sketch or auto.";
   }
-  if (!world.sums_floats && strategy == Strategy::dense && !is_integer(type)) {
-    return "this transport adds integers only; use packed, sketch or auto.";
+  if (strategy == Strategy::dense && !world.sums.has(type)) {
+    if (world.sums == SumTypes::integers()) return "this transport adds integers only; use packed, sketch or auto.";
+    return "this transport cannot add " + std::string(name(type)) + "; use another strategy or auto.";
   }
   if (o.index == Index::list && strategy != Strategy::split && strategy != Strategy::gather) {
     return "lists cannot be combined by OR; use index bitmap, bloom or auto (split and gather code lists by "
@@ -78,8 +78,9 @@ std::string refusal(const StateData& state, const World& world, Dense x, Outcome
   if (x.memory == Memory::device && world.device->workers() < world.size) {
     return "its device was made for fewer workers; make one for all of them.";
   }
-  if (x.memory == Memory::device && !world.sums_floats) {
-    return "this transport adds integers only, and reaches host memory only; copy the array to the host.";
+  if (x.memory == Memory::device && !world.sums.has(x.type)) {
+    return "this transport cannot add " + std::string(name(x.type)) +
+           ", and only in host memory are they turned into what it can; copy the array to the host.";
   }
   if (x.memory == Memory::device && outcome == Outcome::scattered) {
     return "a reduce-scatter works on host memory; use an all-reduce, or copy the array to the host.";
@@ -111,6 +112,16 @@ std::string refusal(const StateData& state, const World& world, ConstSparse x) {
   return refusal(state, world, x.type, o.elements, Outcome::everywhere, /*sparse=*/true);
 }
 
+std::string sums_in_words(const SumTypes& sums) {
+  if (sums == SumTypes::all()) return "";
+  if (sums == SumTypes::integers()) return ", integers only";
+  std::string text = ", adds only";
+  for (unsigned type = 0; type < 8; ++type) {
+    if (sums.has(static_cast<ElementType>(type))) text.append(" ").append(name(static_cast<ElementType>(type)));
+  }
+  return text;
+}
+
 // Of the memory of a GPU: about what they have had for years, and the same on every worker, as a measurement is not.
 constexpr double kDeviceCopySpeed = 1e12;  // bytes per second
 
@@ -130,7 +141,7 @@ class Exchange::Impl {
   Impl(State& state, const World& world, Dense x, Outcome outcome)
       : state_(state.data()), world_(world), outcome_(outcome), dense_(x), type_(x.type), elements_(x.size) {
     if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
-    open_or_release(refusal(state_, world_, x, outcome));
+    open_or_release(refused_or_claimed(refusal(state_, world_, x, outcome)));
   }
   Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
       : state_(state.data()),
@@ -139,7 +150,7 @@ class Exchange::Impl {
         sum_(&sum),
         type_(x.type),
         elements_(state.options().elements) {
-    open_or_release(refusal(state_, world_, x));
+    open_or_release(refused_or_claimed(refusal(state_, world_, x)));
   }
   Impl(State& state, const World& world, std::string refused)
       : state_(state.data()), world_(world), type_(ElementType::float32), elements_(0) {
@@ -207,7 +218,18 @@ class Exchange::Impl {
       slot.device = nullptr;
     }
     state_.unasked = 0;
-    state_.busy = false;
+    state_.release();
+  }
+
+  // Takes the state, and says why this exchange cannot be, or nothing. A refused one gives the state back at once:
+  // until all have agreed again, all ask.
+  std::string refused_or_claimed(std::string refused) {
+    if (!state_.claim()) return "its state is in use by another exchange; give each bucket a state of its own.";
+    holds_state_ = refused.empty();
+    if (holds_state_) return "";
+    state_.unasked = 0;
+    state_.release();
+    return refused;
   }
 
   // A constructor that throws has no destructor to give the state back.
@@ -224,11 +246,7 @@ class Exchange::Impl {
     start_ = std::chrono::steady_clock::now();
     report_.workers = world_.size;
     report_.exactness = Exactness::rounded_once;
-    if (refused.empty()) {
-      state_.busy = true;
-      holds_state_ = true;
-      remember_array();
-    }
+    if (refused.empty()) remember_array();
     if (world_.size == 1) {
       if (!refused.empty()) throw Error(ErrorCode::invalid_argument, "Worker 0 cannot take part: " + refused);
       return finish_alone();
@@ -236,7 +254,7 @@ class Exchange::Impl {
     terms_.refuse(refused);
     name_terms();
     if (refused.empty() && is_understood()) return plan_dense();
-    if (holds_state_ || !state_.busy) state_.unasked = 0;  // until all have agreed again
+    if (holds_state_) state_.unasked = 0;  // until all have agreed again
     if (refused.empty()) plan_chunks();
     opening_words_ = make_opening(terms_.fingerprint(), choices_fingerprint(),
                                   (disabled() ? kOpeningDisabled : 0) | (terms_.refused() ? kOpeningRefused : 0));
@@ -326,8 +344,8 @@ class Exchange::Impl {
     terms_.add("chunk bytes", number(o.chunk_bytes));
     terms_.add("seed", number(o.seed));
     terms_.add("unasked steps", number(o.unasked_steps));
-    terms_.add("transport", std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") +
-                                (world_.sums_floats ? "" : ", integers only"));
+    terms_.add("transport",
+               std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") + sums_in_words(world_.sums));
   }
 
   [[nodiscard]] ChunkShape shape_of(std::size_t chunk) const {
@@ -353,9 +371,7 @@ class Exchange::Impl {
   [[nodiscard]] Choice choose_for(std::size_t c) const {
     const ChunkShape shape = shape_of(c);
     const ChunkMemory& memory = state_.chunks[c];
-    if (disabled_) {
-      return {plain_strategy(), plan_for(plain_strategy(), options(), world_, shape, memory)};
-    }
+    if (disabled_) return plain_choice(options(), world_, shape, memory);
     if (outcome_ == Outcome::scattered) {
       return {choose_scatter(options(), memory, shape.elements * world_.size, size_of(type_)),
               plan_for(Strategy::dense, options(), world_, shape, {})};
@@ -363,12 +379,6 @@ class Exchange::Impl {
     Choice choice = choose(options(), world_, shape, memory);
     choice.likely_bytes = likely_bytes(choice, world_, memory);
     return choice;
-  }
-
-  // The least clever one that this view and this transport allow.
-  [[nodiscard]] Strategy plain_strategy() const {
-    if (sparse()) return world_.moves_buffers ? Strategy::gather : Strategy::packed;
-    return world_.sums_floats || is_integer(type_) ? Strategy::dense : Strategy::packed;
   }
 
   // Of what was chosen, not of what it was chosen by: machines may differ in the last bit of a logarithm.
@@ -403,7 +413,9 @@ class Exchange::Impl {
     admitted_ = 0;
     free_slots_.clear();
     plan_chunks();
-    if (terms_.refused()) throw Error(ErrorCode::invalid_argument, terms_.refusal());
+    if (terms_.refused()) {
+      throw Error(ErrorCode::invalid_argument, "No worker can take part: " + terms_.refusal());
+    }
   }
 
   void prepare_explanation() {
@@ -568,7 +580,7 @@ class Exchange::Impl {
     report_.step = ++state_.step;
     state_.totals.add(report_);
     state_.last = report_;
-    state_.busy = false;
+    state_.release();
     holds_state_ = false;
     finished_ = true;
   }

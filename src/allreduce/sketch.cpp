@@ -140,7 +140,7 @@ class SketchCourse : public Course {
   }
 
   void replace(Chunk& chunk, Asks& asks, Unfit why) {
-    if (!chunk.world.sums_floats) refuse_unfit(chunk, why);
+    if (!chunk.world.sums.has(chunk.view.type())) refuse_unfit(chunk, why);
     replace_by_packed(chunk, why);
     packed_ = make_packed();
     stage_ = Stage::replaced;
