@@ -74,6 +74,7 @@ struct StateData {
   std::uint32_t unasked = 0;       // steps that are dense without an opening; of what all workers agreed on:
   std::uint64_t agreed_terms = 0;  // its fingerprint
   bool busy = false;               // an exchange is under way
+  std::uint64_t warned_step = 0;   // in which it was last logged that estimates miss too much; 0: never
 };
 
 }  // namespace peel::detail

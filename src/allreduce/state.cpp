@@ -42,7 +42,7 @@ static_assert(std::has_unique_object_representations_v<ChunkMemory>);
 void refuse_if_busy(const StateData& state) {
   if (!state.busy) return;
   throw Error(ErrorCode::invalid_argument,
-              "This state is in use by an exchange; save or restore it before the step or after.");
+              "This state is in use by an exchange; save, restore or change it before the step or after.");
 }
 
 // What an exchange may rely on: sizes are sizes of this array, and no sum of them wraps.
@@ -66,6 +66,20 @@ State& State::operator=(State&&) noexcept = default;
 const StateOptions& State::options() const noexcept { return data_->options; }
 const Totals& State::totals() const noexcept { return data_->totals; }
 const Report& State::last() const noexcept { return data_->last; }
+
+std::optional<std::uint64_t> State::union_elements() const noexcept {
+  const std::vector<ChunkMemory>& chunks = data_->chunks;
+  const bool known = std::all_of(chunks.begin(), chunks.end(), [](const ChunkMemory& one) { return one.steps != 0; });
+  if (chunks.empty() || !known) return std::nullopt;
+  std::uint64_t elements = 0;
+  for (const ChunkMemory& one : chunks) elements += one.items * one.grain;
+  return std::min(elements, data_->elements);
+}
+
+void State::set_estimate_bytes(std::uint64_t bytes) {
+  refuse_if_busy(*data_);
+  data_->options.estimate_bytes = bytes;
+}
 
 std::vector<std::byte> State::serialise() const {
   refuse_if_busy(*data_);
