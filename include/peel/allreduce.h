@@ -29,6 +29,8 @@
 namespace peel {
 
 Report allreduce(Communicator& communicator, Dense x, State& state);
+// With estimates (StateOptions::estimate_bytes): `residual` gets what this worker's part of the sum missed (Exchange).
+Report allreduce(Communicator& communicator, Dense x, Dense residual, State& state);
 
 // A sparse gradient in, the sparse sum out. state.options() has .elements and .grain.
 Report allreduce(Communicator& communicator, ConstSparse x, Sparse& sum, State& state);

@@ -74,6 +74,13 @@ class Exchange {
   // arguments are not thrown here but told to all workers in the opening, so that all raise them; but for the steps
   // that have none (StateOptions::unasked_steps).
   Exchange(State& state, const World& world, Dense x, Outcome outcome = Outcome::everywhere);
+  // The same, with what estimates (StateOptions::estimate_bytes) leave out. `residual` is as long as x, of the same
+  // float type and in the same memory, and lies apart from it. Where an item was lost it becomes this worker's own
+  // value less the average that all workers got, and zero everywhere else: the residuals of all workers add up to what
+  // the sum missed. Add it to the next step's x, unless it points against that (docs/design.md). For that, estimates
+  // are made so much smaller that less is missed than there was; without a residual they are unbiased, and may be all
+  // noise.
+  Exchange(State& state, const World& world, Dense x, Dense residual);
   // Sparse: `sum` is filled, x is only read; x must not be part of `sum`.
   Exchange(State& state, const World& world, ConstSparse x, Sparse& sum);
   // Takes part only to have all workers raise that this one cannot, and why: a sentence that goes on "Worker 2 cannot take

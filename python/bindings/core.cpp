@@ -1,6 +1,7 @@
 // peelreduce._core: states, exchanges and codecs for Python. Arrays come as addresses of memory that the caller keeps
 // alive; what takes time runs without the interpreter's lock.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -60,6 +61,8 @@ void bind_state(nb::module_& m) {
       .def_prop_ro(
           "asks", [](const State& self) { return self.asks(); },
           "Whether the next exchange opens, so that workers may be told something there.")
+      .def_prop_ro("union_elements", &State::union_elements, "Of the last union; None before the first sum.")
+      .def("set_estimate_bytes", &State::set_estimate_bytes, "bytes"_a, "From the next exchange on.")
       .def(
           "last", [](const State& self) { return self.last().to_json(); }, "The last report, as JSON.")
       .def(
@@ -222,14 +225,18 @@ void bind_exchange(nb::module_& m) {
       .def_static(
           "dense",
           [](State& state, const World& world, std::uintptr_t address, std::uint64_t elements, std::string_view type,
-             bool scatter, bool on_device) {
-            const Dense x(reinterpret_cast<void*>(address), elements, type_named(type),
-                          on_device ? Memory::device : Memory::host);
+             bool scatter, bool on_device, std::uintptr_t residual) {
+            const Memory memory = on_device ? Memory::device : Memory::host;
+            const Dense x(reinterpret_cast<void*>(address), elements, type_named(type), memory);
+            if (residual != 0) {
+              const Dense missed(reinterpret_cast<void*>(residual), elements, x.type, memory);
+              return new Driven(std::make_unique<Exchange>(state, world, x, missed));
+            }
             return new Driven(
                 std::make_unique<Exchange>(state, world, x, scatter ? Outcome::scattered : Outcome::everywhere));
           },
           "state"_a, "world"_a, "address"_a, "elements"_a, "type"_a, nb::kw_only(), "scatter"_a = false,
-          "on_device"_a = false, nb::keep_alive<0, 1>())
+          "on_device"_a = false, "residual"_a = 0, nb::keep_alive<0, 1>())
       .def_static(
           "sparse",
           [](State& state, const World& world, std::uintptr_t items, std::uint64_t count, std::uintptr_t values,
@@ -268,6 +275,7 @@ NB_MODULE(_core, m) {
     return names;
   });
   m.def("simd_target", &peel::simd_target);
+  m.attr("LARGEST_ESTIMATE_ERROR") = peel::kLargestEstimateError;
   m.attr("PART_HEADER_BYTES") = peel::python::kPartHeaderBytes;
   peel::python::bind_state(m);
   peel::python::bind_collective(m);

@@ -52,9 +52,7 @@ def check_tensor(tensor: torch.Tensor) -> None:
 class ArrayState:
     """The memory of arrays of one kind, which are summed one after another."""
 
-    def __init__(
-        self, tensor: torch.Tensor, *, average: bool, strategy: str, estimate: float | None = None, **others: Any
-    ) -> None:
+    def __init__(self, tensor: torch.Tensor, *, average: bool, strategy: str, **others: Any) -> None:
         options: dict[str, Any] = {"average": average, "strategy": strategy, **others}
         self.elements = tensor.numel()
         if tensor.is_sparse:
@@ -67,10 +65,9 @@ class ArrayState:
             nbytes = max(tensor.numel() * tensor.element_size(), 1)
             whole = strategy == "dense"  # in one piece, as torch sums it
             options["chunk_bytes"] = nbytes if whole else _CHUNK_BYTES
-            if estimate is not None and not whole:
-                options["estimate_bytes"] = max(1, round(estimate * nbytes))
         self._options = options
-        self._nbytes = tensor.numel() * tensor.element_size()
+        self.nbytes = tensor.numel() * tensor.element_size()
+        self.union_bytes: int | None = None  # of the last union, once there was one
         self.core = _core.State(**options)
         self.average = average
         # Totals of arrays that NCCL scattered: the core knows nothing of them.
@@ -80,18 +77,28 @@ class ArrayState:
         self._reports = ("{}", self.core.totals(), Counter(self._scattered), "")
         self._last: threading.Event | None = None
 
+    def restore(self, saved: bytes) -> None:
+        """What core.serialise() gave."""
+        self.core.restore(saved)
+        self._note_union()
+
+    def _note_union(self) -> None:
+        elements = self.core.union_elements
+        self.union_bytes = None if elements is None else elements * self.nbytes // max(self.elements, 1)
+
     def scattering(self, workers: int) -> _core.State:
         """By what workers agree that NCCL scatters an array: dense, in chunks of a share, as no sum of the whole is."""
-        options = {"strategy": "dense", "chunk_bytes": max(self._nbytes // workers, 1)}
+        options = {"strategy": "dense", "chunk_bytes": max(self.nbytes // workers, 1)}
         return _core.State(**{**self._options, **options})
 
     def note_report(self, memory: str) -> None:
         """On the lane, where nobody else uses the core."""
+        self._note_union()
         self._note(self.core.last(), memory)
 
     def note_scattered(self, workers: int) -> None:
         """An array that NCCL scattered. Nobody waited for that, so times are not known."""
-        sent = (workers - 1) * (self._nbytes // workers)
+        sent = (workers - 1) * (self.nbytes // workers)
         self._scattered.update(steps=1, bytes_sent=sent, dense_bytes=sent, items=self.elements)
         report = json.loads(_core.State().last())  # of a dense sum that did nothing
         report["step"] = json.loads(self.core.last())["step"]
@@ -166,19 +173,53 @@ class Reduction(Task):
             self.note_failure(error)
         self.result.set_exception(error)
 
-    def _sum(self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False) -> None:
+    def _sum(
+        self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False, residual: torch.Tensor | None = None
+    ) -> None:
         array = (flat.data_ptr(), flat.numel(), TYPES[flat.dtype])
         on_device = flat.is_cuda
+        others = {"scatter": scatter, "on_device": on_device, "residual": 0 if residual is None else residual.data_ptr()}
         world = lane.world if lane.side is None else lane.side.world
         core = self._state.core
         with self._place.here():
             try:
-                lane.drive(lambda: _core.Exchange.dense(core, world, *array, scatter=scatter, on_device=on_device))
+                lane.drive(lambda: _core.Exchange.dense(core, world, *array, **others))
             except NotFinite:  # which everybody shall see, as in a sum of floats
                 with self._mode():
                     flat.fill_(torch.nan)
+                if residual is not None:
+                    residual.zero_()
                 return
         self._state.note_report("device" if on_device else "host")
+
+
+class Estimate:
+    """A sum of a fixed size: its bytes, and what earlier ones missed."""
+
+    def __init__(self, nbytes: int, memory: dict[str, torch.Tensor]) -> None:
+        self.nbytes = nbytes  # 0: exact
+        self._memory = memory
+
+    def add_missed(self, gradient: torch.Tensor) -> None:
+        """To a flat gradient; in the stream in which it is summed.
+
+        Unless it points against it: then it has come too late, and is dropped. Small shares bring gradients back many
+        steps late, and with momentum these would drive training past its goal, farther each time (docs/design.md).
+        """
+        missed = self._memory.get("missed")
+        if missed is None:
+            return
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        along = torch.dot(missed.to(wide), gradient.flatten().to(wide)) >= 0  # false if the gradient is not finite
+        gradient.addcmul_(missed.view_as(gradient), along.to(gradient.dtype))
+
+    def residual_for(self, flat: torch.Tensor) -> torch.Tensor:
+        """Memory for what this sum misses, beside what is summed."""
+        missed = self._memory.get("missed")
+        return missed if missed is not None and missed.device == flat.device else torch.empty_like(flat)
+
+    def keep(self, residual: torch.Tensor, device: torch.device) -> None:
+        self._memory["missed"] = residual.to(device)
 
 
 class Sum(Reduction):
@@ -192,9 +233,11 @@ class Sum(Reduction):
         *,
         in_place: bool = False,
         select: Callable[[torch.Tensor], None] | None = None,
+        estimate: Estimate | None = None,
     ) -> None:
         super().__init__(tensor, state, timeout)
         self._select = select  # leaves in a dense tensor what is to be summed
+        self._estimate = None if tensor.is_sparse else estimate
         self._in_place = in_place
 
     def _fetch(self) -> None:
@@ -203,6 +246,8 @@ class Sum(Reduction):
             self._values = self._own.values().contiguous()
             return
         flat = self._tensor.contiguous()
+        if self._estimate is not None:  # before the selection, which keeps what it does not send itself
+            self._estimate.add_missed(flat)
         if self._select is not None:
             self._select(flat)
         self._flat = self._place.fetch(flat)
@@ -210,11 +255,22 @@ class Sum(Reduction):
     def run(self, lane: Lane) -> None:
         if self._tensor.is_sparse:
             summed = self._sum_sparse(lane)
+        elif self._estimate is not None:
+            summed = self._estimated(lane, self._estimate)
         else:
             self._sum(lane, self._flat)
             summed = self._flat
         with self._place.here(), self._mode():
             self.result.set_result(self._put(summed))
+
+    def _estimated(self, lane: Lane, estimate: Estimate) -> torch.Tensor:
+        self._state.core.set_estimate_bytes(estimate.nbytes)
+        with self._place.here():
+            residual = estimate.residual_for(self._flat)
+        self._sum(lane, self._flat, residual=residual)
+        with self._place.here():
+            estimate.keep(residual, self._place.device)
+        return self._flat
 
     def _put(self, summed: torch.Tensor) -> torch.Tensor:
         """The sum where it is wanted."""

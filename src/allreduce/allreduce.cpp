@@ -81,6 +81,11 @@ Report allreduce(Communicator& communicator, Dense x, State& state) {
   return detail::run(communicator, exchange, state.options());
 }
 
+Report allreduce(Communicator& communicator, Dense x, Dense residual, State& state) {
+  Exchange exchange(state, detail::world_of(communicator, state.options(), x.type, x.memory), x, residual);
+  return detail::run(communicator, exchange, state.options());
+}
+
 Report allreduce(Communicator& communicator, ConstSparse x, Sparse& sum, State& state) {
   Exchange exchange(state, detail::world_of(communicator, state.options(), x.type), x, sum);
   return detail::run(communicator, exchange, state.options());

@@ -182,7 +182,11 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
   }
   if (strategy == Strategy::packed && !world.sums.has(shape.type)) o.cells = integer_cells(shape.type, world);
   o.scale = scale_for(o.cells, world, shape.type, memory);
-  if (strategy == Strategy::sketch) o.payload_bytes = shape.estimate_bytes;
+  if (strategy == Strategy::sketch && shape.estimate_bytes != 0) {
+    o.payload_bytes = shape.estimate_bytes;
+    // Other cells in every step: what one step cannot tell apart, and feeds back, the next one can.
+    o.seed = options.seed + memory.steps;
+  }
   Plan plan = Plan::make(o);
   if (options.index != Index::automatic || plan.index() != Index::bloom) return plan;
   // A filter saves bytes and costs a pass over all items: take it where the wire is slow enough.

@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -18,6 +19,7 @@
 #include <xxhash.h>
 
 #include "allreduce/course.h"
+#include "allreduce/estimate.h"
 #include "allreduce/layout.h"
 #include "allreduce/opening.h"
 #include "allreduce/scatter.h"
@@ -91,6 +93,18 @@ std::string refusal(const StateData& state, const World& world, Dense x, Outcome
   return refusal(state, world, x.type, x.size, outcome, /*sparse=*/false);
 }
 
+std::string refusal(Dense x, Dense residual) {
+  if (is_integer(x.type)) return "integers have no residual; sum floats, or do without estimates.";
+  if (residual.size != x.size || residual.type != x.type || residual.memory != x.memory) {
+    return "its residual is not like its array; give one of the same length and type, in the same memory.";
+  }
+  if (residual.data == nullptr && x.size != 0) return "its residual is a null pointer; pass memory for it.";
+  if (reinterpret_cast<std::uintptr_t>(residual.data) % size_of(x.type) != 0) {
+    return "its residual is not aligned to the element size; use aligned memory.";
+  }
+  return "";
+}
+
 std::string refusal(const StateData& state, const World& world, ConstSparse x) {
   const StateOptions& o = state.options;
   if (o.elements == 0 || o.grain == 0) {
@@ -142,6 +156,12 @@ class Exchange::Impl {
       : state_(state.data()), world_(world), outcome_(outcome), dense_(x), type_(x.type), elements_(x.size) {
     if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
     open_or_release(refused_or_claimed(refusal(state_, world_, x, outcome)));
+  }
+  Impl(State& state, const World& world, Dense x, Dense residual)
+      : state_(state.data()), world_(world), dense_(x), residual_(residual), type_(x.type), elements_(x.size) {
+    if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
+    const std::string refused = refusal(state_, world_, x, Outcome::everywhere);
+    open_or_release(refused.empty() ? refusal(x, residual) : refused);
   }
   Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
       : state_(state.data()),
@@ -343,6 +363,7 @@ class Exchange::Impl {
     terms_.add("estimate bytes", number(o.estimate_bytes));
     terms_.add("chunk bytes", number(o.chunk_bytes));
     terms_.add("seed", number(o.seed));
+    terms_.add("residual", residual_.data != nullptr ? "yes" : "no");
     terms_.add("unasked steps", number(o.unasked_steps));
     terms_.add("transport",
                std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") + sums_in_words(world_.sums));
@@ -351,16 +372,15 @@ class Exchange::Impl {
   [[nodiscard]] ChunkShape shape_of(std::size_t chunk) const {
     const std::uint64_t elements = layout_.chunks[chunk].end - layout_.chunks[chunk].begin;
     ChunkShape shape{.elements = elements, .type = type_, .sparse = sparse(), .memory = dense_.memory};
-    if (options().estimate_bytes != 0) {
-      const double share = static_cast<double>(elements) / static_cast<double>(elements_);
-      shape.estimate_bytes = std::max<std::uint64_t>(
-          256, static_cast<std::uint64_t>(static_cast<double>(options().estimate_bytes) * share));
-    }
+    if (!estimates_.empty()) shape.estimate_bytes = estimates_[chunk];
     return shape;
   }
 
   void plan_chunks() {
     choices_.clear();
+    // Once for all chunks: while they run, what is remembered of them changes.
+    estimates_.clear();
+    if (options().estimate_bytes != 0) estimates_ = share_estimate(options().estimate_bytes, layout_, state_.chunks);
     try {
       for (std::size_t c = 0; c < layout_.chunks.size(); ++c) choices_.push_back(choose_for(c));
     } catch (const Error& error) {  // options that no plan can have: every worker shall know
@@ -486,13 +506,23 @@ class Exchange::Impl {
                                                             .memory = state_.chunks[number],
                                                             .slot = slot,
                                                             .report = report_,
+                                                            .energy = energy_,
                                                             .shape = shape_of(number),
                                                             .view = view_of(number, slot),
-                                                            .choice = choices_[number]},
+                                                            .choice = choices_[number],
+                                                            .residual = residual_of(number)},
                                                   .course = nullptr,
                                                   .slot = slot_number});
     active->course = make_course_for(number, active->chunk);
+    if (!active->chunk.estimates()) active->chunk.clear_residual();
     return active;
+  }
+
+  [[nodiscard]] Dense residual_of(std::size_t number) const {
+    if (residual_.data == nullptr) return {};
+    const Share range = layout_.chunks[number];
+    return {static_cast<std::byte*>(residual_.data) + range.begin * size_of(type_), range.end - range.begin, type_,
+            residual_.memory};
   }
 
   std::unique_ptr<Course> make_course_for(std::size_t number, Chunk& chunk) {
@@ -559,7 +589,21 @@ class Exchange::Impl {
                                                      static_cast<double>(elements_ * size_of(type_)));
     for (const Slot& slot : state_.slots) report_.workspace_bytes += slot.memory_bytes();
     if (asked_) trust_if_dense();
+    report_.estimate_error = energy_.error();
+    warn_of_error();
     close();
+  }
+
+  void warn_of_error() {
+    const std::uint64_t step = state_.step + 1;
+    const bool lately = state_.warned_step != 0 && step < state_.warned_step + kStepsBetweenWarnings;
+    if (report_.estimate_error <= kLargestEstimateError || lately || !options().log) return;
+    state_.warned_step = step;
+    const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + "%"; };
+    options().log("Estimates missed " + percent(report_.estimate_error) + " of a gradient, by its norm, and " +
+                  percent(kLargestEstimateError) + " is the most that trains about as exact sums do: " +
+                  std::to_string(report_.lost) + " of " + std::to_string(report_.items) + " items did not peel in " +
+                  std::to_string(options().estimate_bytes) + " bytes. Give estimates a larger share.");
   }
 
   void finish_alone() {
@@ -571,6 +615,7 @@ class Exchange::Impl {
       const auto* values = static_cast<const std::byte*>(sparse_.values);
       sum_->values.assign(values, values + bytes);
     }
+    clear(world_, residual_);
     close();
   }
 
@@ -642,6 +687,7 @@ class Exchange::Impl {
   World world_;
   Outcome outcome_ = Outcome::everywhere;
   Dense dense_;
+  Dense residual_;
   ConstSparse sparse_;
   Sparse* sum_ = nullptr;
   ElementType type_;
@@ -660,6 +706,7 @@ class Exchange::Impl {
 
   Layout layout_;
   std::vector<Choice> choices_;
+  std::vector<std::uint64_t> estimates_;  // bytes of each chunk, or none
   std::size_t admitted_ = 0;
   std::deque<std::size_t> free_slots_;
   std::deque<std::unique_ptr<Active>> queue_;
@@ -668,11 +715,14 @@ class Exchange::Impl {
   std::vector<Sparse> parts_;  // sums of sparse chunks
   std::map<std::pair<Strategy, std::uint32_t>, std::uint64_t> used_;
   Report report_;
+  StepEnergy energy_;
   std::chrono::steady_clock::time_point start_;
 };
 
 Exchange::Exchange(State& state, const World& world, Dense x, Outcome outcome)
     : impl_(std::make_unique<Impl>(state, world, x, outcome)) {}
+Exchange::Exchange(State& state, const World& world, Dense x, Dense residual)
+    : impl_(std::make_unique<Impl>(state, world, x, residual)) {}
 Exchange::Exchange(State& state, const World& world, ConstSparse x, Sparse& sum)
     : impl_(std::make_unique<Impl>(state, world, x, sum)) {}
 Exchange::Exchange(State& state, const World& world, std::string refusal)

@@ -74,6 +74,7 @@ struct StateData {
   std::array<Slot, kChunksInFlight> slots;
   std::uint32_t unasked = 0;       // steps that are dense without an opening; of what all workers agreed on:
   std::uint64_t agreed_terms = 0;  // its fingerprint
+  std::uint64_t warned_step = 0;   // in which it was last logged that estimates miss too much; 0: never
 
   // One at a time uses a state, from whichever thread. False: somebody does already.
   [[nodiscard]] bool claim() noexcept { return !busy_.exchange(true, std::memory_order_acquire); }

@@ -45,8 +45,8 @@ class Claim {
   explicit Claim(StateData& state) : state_(state) {
     if (state_.claim()) return;
     throw Error(ErrorCode::invalid_argument,
-                "This state is in use by an exchange or by another thread; save or restore it before the step or "
-                "after.");
+                "This state is in use by an exchange or by another thread; save, restore or change it before the step "
+                "or after.");
   }
   ~Claim() { state_.release(); }
   Claim(const Claim&) = delete;
@@ -78,6 +78,20 @@ const StateOptions& State::options() const noexcept { return data_->options; }
 bool State::asks() const noexcept { return data_->unasked == 0; }
 const Totals& State::totals() const noexcept { return data_->totals; }
 const Report& State::last() const noexcept { return data_->last; }
+
+std::optional<std::uint64_t> State::union_elements() const noexcept {
+  const std::vector<ChunkMemory>& chunks = data_->chunks;
+  const bool known = std::all_of(chunks.begin(), chunks.end(), [](const ChunkMemory& one) { return one.steps != 0; });
+  if (chunks.empty() || !known) return std::nullopt;
+  std::uint64_t elements = 0;
+  for (const ChunkMemory& one : chunks) elements += one.items * one.grain;
+  return std::min(elements, data_->elements);
+}
+
+void State::set_estimate_bytes(std::uint64_t bytes) {
+  const Claim claim(*data_);
+  data_->options.estimate_bytes = bytes;
+}
 
 std::vector<std::byte> State::serialise() const {
   const Claim claim(*data_);
