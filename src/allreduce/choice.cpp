@@ -217,6 +217,7 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
     // Sums of fixed cells are rounded to a shared scale: not what somebody gets who did not ask for it.
     if (strategy == Strategy::sketch && world.moves_buffers) continue;
     const Choice choice = with(strategy);
+    if (!possible(choice, world, shape)) continue;
     const double seconds = expected_seconds(strategy, choice.plan, world, shape, memory) *
                            (strategy == Strategy::dense ? kDenseMargin : 1);
     if (!best || seconds < least) {
@@ -224,12 +225,10 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
       least = seconds;
     }
   }
+  if (!best) refuse_sum(std::string(name(shape.type)) + ", nor the integers that they could be turned into");
   return *best;
 }
-    if (!possible(choice, world, shape)) continue;
 
-}  // namespace peel::detail
-  if (!best) refuse_sum(std::string(name(shape.type)) + ", nor the integers that they could be turned into");
 Choice plain_choice(const StateOptions& options, const World& world, const ChunkShape& shape,
                     const ChunkMemory& memory) {
   const Strategy summing = shape.sparse || !world.sums.has(shape.type) ? Strategy::packed : Strategy::dense;
@@ -238,3 +237,4 @@ Choice plain_choice(const StateOptions& options, const World& world, const Chunk
   return require_possible({plain, plan_for(plain, options, world, shape, memory)}, world, shape);
 }
 
+}  // namespace peel::detail
