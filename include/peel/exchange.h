@@ -50,8 +50,8 @@ struct World {
   // then needed.
   SumTypes sums = SumTypes::all();
   bool sends_room = false;  // parts of all_to_all and all_gather take at least their likely_bytes; reports count them
-  // The same on every worker, and another one whenever workers connect again after a failure: what they agreed on before
-  // that does not hold any more (StateOptions::unasked_steps).
+  // The same on every worker, and another one whenever workers connect again after a failure: what they agreed on
+  // before that does not hold any more (StateOptions::unasked_steps).
   std::uint64_t session = 0;
   std::shared_ptr<Device> device = nullptr;  // arrays may be in the memory of this one
 };
@@ -83,8 +83,8 @@ class Exchange {
   Exchange(State& state, const World& world, Dense x, Dense residual);
   // Sparse: `sum` is filled, x is only read; x must not be part of `sum`.
   Exchange(State& state, const World& world, ConstSparse x, Sparse& sum);
-  // Takes part only to have all workers raise that this one cannot, and why: a sentence that goes on "Worker 2 cannot take
-  // part: ". For workers that failed before they had anything to sum. Only where state.asks().
+  // Takes part only to have all workers raise that this one cannot, and why: a sentence that goes on "Worker 2 cannot
+  // take part: ". For workers that failed before they had anything to sum. Only where state.asks().
   Exchange(State& state, const World& world, std::string refusal);
   ~Exchange();
 
