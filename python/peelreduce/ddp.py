@@ -209,7 +209,8 @@ class DDPState:
 
     def _connected(self, bucket: dist.GradBucket) -> tuple[Dispatcher, float]:
         """What sums the bucket, and how long it waits for the others."""
-        if self._workers is None:
+        if self._workers is None or self._workers.is_closed:
+            self._dispatcher = None
             models = models_of(self, bucket.parameters())
             self._workers = workers_of(self.process_group if self.process_group is not None else group_of(models))
             if self._workers is None:
