@@ -36,11 +36,11 @@ struct StateOptions {
   std::uint64_t seed = 0x5EED;
   std::optional<LinkFacts> link = {};  // none: measured once per communicator. On all workers or on none
   std::uint64_t chunk_bytes = 0;       // 0: chosen. Tests make it small
-  // How long this worker waits in a collective while nothing moves: not how long a sum may take, and time that it spends
-  // elsewhere itself does not count. So it has nothing to do with the length of arrays or the speed of links, but with
-  // the longest time that any worker stays away between two sums. If one evaluates for 70 s while the others already
-  // sum, they need more than 70 s; make it twice as long as the longest such pause. It costs nothing while all goes well:
-  // a worker that is gone is noticed so much later, that is all. The same on every worker.
+  // How long this worker waits in a collective while nothing moves: not how long a sum may take, and time that it
+  // spends elsewhere itself does not count. So it has nothing to do with the length of arrays or the speed of links,
+  // but with the longest time that any worker stays away between two sums. If one evaluates for 70 s while the others
+  // already sum, they need more than 70 s; make it twice as long as the longest such pause. It costs nothing while all
+  // goes well: a worker that is gone is noticed so much later, that is all. The same on every worker.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   Execution execution = {};                        // its workspace is not used
   std::function<void(std::string_view)> log = {};  // gets a sentence when something out of the ordinary happens
