@@ -151,12 +151,21 @@ std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& wor
   return {parcel(1 / workers, memory.own_items), parcel(1 / workers, memory.items)};
 }
 
+Expected expect(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
+                const ChunkMemory& memory) {
+  const Cost cost = cost_of(strategy, plan, world, shape, memory);
+  return {.bytes = cost.bytes,
+          .rounds = static_cast<std::uint32_t>(cost.rounds),
+          .wire_s = cost.bytes / world.link.bytes_per_second,
+          .latency_s = cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight),
+          .codec_s = cost.copied / world.link.copy_bytes_per_second +
+                     (shape.memory == Memory::device ? kReadOnDevice * cost.read : 0)};
+}
+
 double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
                         const ChunkMemory& memory) {
-  const Cost cost = cost_of(strategy, plan, world, shape, memory);
-  return cost.bytes / world.link.bytes_per_second + cost.copied / world.link.copy_bytes_per_second +
-         cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight) +
-         (shape.memory == Memory::device ? kReadOnDevice * cost.read : 0);
+  const Expected expected = expect(strategy, plan, world, shape, memory);
+  return expected.wire_s + expected.latency_s + expected.codec_s;
 }
 
 Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
@@ -213,6 +222,7 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
     // Sums of fixed cells are rounded to a shared scale: not what somebody gets who did not ask for it.
     if (strategy == Strategy::sketch && world.moves_buffers) continue;
     const Choice choice = with(strategy);
+    if (!possible(choice, world, shape)) continue;
     const double seconds = expected_seconds(strategy, choice.plan, world, shape, memory) *
                            (strategy == Strategy::dense ? kDenseMargin : 1);
     if (!best || seconds < least) {
@@ -220,12 +230,10 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
       least = seconds;
     }
   }
+  if (!best) refuse_sum(std::string(name(shape.type)) + ", nor the integers that they could be turned into");
   return *best;
 }
-    if (!possible(choice, world, shape)) continue;
 
-}  // namespace peel::detail
-  if (!best) refuse_sum(std::string(name(shape.type)) + ", nor the integers that they could be turned into");
 Choice plain_choice(const StateOptions& options, const World& world, const ChunkShape& shape,
                     const ChunkMemory& memory) {
   const Strategy summing = shape.sparse || !world.sums.has(shape.type) ? Strategy::packed : Strategy::dense;
@@ -234,3 +242,4 @@ Choice plain_choice(const StateOptions& options, const World& world, const Chunk
   return require_possible({plain, plan_for(plain, options, world, shape, memory)}, world, shape);
 }
 
+}  // namespace peel::detail
