@@ -16,25 +16,29 @@ def require(condition, sentence):
         raise ValueError(sentence)
 
 def parse(data):  # 2. Serialised message
-    require(len(data) >= 128 and data[:4] == b"PEEL", "not a message")
+    require(len(data) >= 136 and data[:4] == b"PEEL", "not a message")
     version, words, payload, checksum = struct.unpack("<IQQQ", data[4:32])
-    require(version == 1, "another version of the format")
-    require(len(data) == 128 + 8 * words + payload, "a wrong length")
+    require(version in (1, 2), "another version of the format")
+    body = 128 if version == 1 else 136  # 16. Versions
+    require(len(data) == body + 8 * words + payload, "a wrong length")
     try:
         from xxhash import xxh3_64_intdigest
         require(xxh3_64_intdigest(data[32:], xxh3_64_intdigest(data[:24])) == checksum, "a wrong checksum")
     except ImportError:
         print("decoder: no module xxhash, so the checksum was not verified", file=sys.stderr)
-    return Plan(data[32:128]), struct.unpack(f"<{words}Q", data[128:128 + 8 * words]), data[128 + 8 * words:]
+    plan, held = Plan(data[32:128]), int.from_bytes(data[128:body], "little")
+    require(held <= (plan.workers if plan.fixed and not plan.integer else 2**63 - 1), "too many workers")
+    return plan, struct.unpack(f"<{words}Q", data[body:body + 8 * words]), data[body + 8 * words:]
 
 class Plan:
     def __init__(self, raw):  # 3. Plan descriptor
-        (version, self.type, self.codec, self.cells, self.index, self.elements, expected, self.seed, workers,
+        (version, self.type, self.codec, self.cells, self.index, self.elements, expected, self.seed, self.workers,
          self.scale, self.grain, phase, self.blocks, self.subtable, self.rows, self.hashes) = struct.unpack(
              "<I4B3QIi4IQI", raw[:68])
         require(version == 1 and self.type < 8 and self.codec < 2 and 1 <= self.cells <= 4 and 1 <= self.index <= 3,
                 "another version of the plan, or unknown kinds")
-        require(self.elements <= 2**43 and 1 <= workers < 2**31 - 1 and abs(self.scale) <= 900, "an impossible number")
+        require(self.elements <= 2**43 and 1 <= self.workers < 2**31 - 1 and abs(self.scale) <= 900,
+                "an impossible number")
         require(self.grain in [2**k for k in range(11)] and phase < self.grain, "an impossible grain")
         self.integer, self.fixed = self.type >= INT8, self.cells in (FIXED32, FIXED64)
         require({NATIVE: self.codec == PACKED, FIXED32: self.type != INT64, FIXED64: True,

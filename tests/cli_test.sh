@@ -3,6 +3,7 @@
 # are written and read by a few lines of Python, without NumPy.
 set -u
 
+data="$(cd "$(dirname "$0")/data" && pwd)"
 . "$(dirname "$0")/program.sh"
 
 cat > array.py <<'PY'
@@ -406,7 +407,83 @@ f = open('large.npy', 'wb'); f.write(b'\x93NUMPY\x01\0' + struct.pack('<H', 118)
   pass; [ "$code" = 141 ] || fail "a closed pipe ended it with $code"
 }
 
-for part in usage round_trips names_and_overwriting pipes plans formats corruption reports interrupts; do
+# Whatever the tree of merges, fixed cells hold no more workers than they have room for.
+worker_counts() {
+  local options
+  array values a.npy '<f4' 0.999 0 0 0.5
+  array values b.npy '<f4' 0.999 0 0 0
+  array values c.npy '<f4' 0.999 0.25 0 0
+  array values want.npy '<f4' 2.997 0.25 0 0.5
+  for options in '--codec sketch --headroom 100%' '--codec packed --cells fixed32'; do
+    runs 0 - -- "$peel" encode -f --grain 1 $options a.npy b.npy
+    runs 0 - -- "$peel" merge -f a.npy.peel b.npy.peel -o two.peel
+    runs 0 - -- "$peel" encode -f --like two.peel c.npy
+    runs 1 'room for 2 workers and 3 were given; encode with --workers 3' -- \
+      "$peel" merge two.peel c.npy.peel -o no.peel
+    runs 1 'room for 2 workers and 3 were given' -- "$peel" merge c.npy.peel two.peel -o no.peel
+    runs 1 'room for 2 workers and 7 were given' -- \
+      "$peel" merge two.peel two.peel c.npy.peel two.peel -o no.peel
+    absent no.peel
+    "$peel" show two.peel > shown || fail "show"
+    pass; grep -q 'workers  *2, with room for 2' shown || fail "show does not count: $(cat shown)"
+    "$peel" show --json - c.npy.peel > one.json || fail "show --json"
+    json one.json 'r["held_workers"] == 1 and r["workers"] == 2'
+    "$peel" merge two.peel -c | "$peel" show --json - - > two.json || fail "show --json in a pipe"
+    json two.json 'r["held_workers"] == 2'
+    runs 0 - -- "$peel" encode -f --grain 1 $options --workers 3 --scale 20 a.npy b.npy
+    runs 0 - -- "$peel" merge -f a.npy.peel b.npy.peel -o two.peel
+    runs 0 - -- "$peel" encode -f --like two.peel c.npy
+    runs 0 - -- "$peel" merge -f c.npy.peel two.peel -o three.peel
+    runs 0 - -- "$peel" decode -f three.peel -o three.npy
+    pass
+    python3 -c "import struct
+got, want = (struct.unpack('<4f', open(f, 'rb').read()[-16:]) for f in ('three.npy', 'want.npy'))
+assert all(abs(x - y) <= 3 * 2**-21 + 1e-6 for x, y in zip(got, want)), got" || fail "three workers are not their sum"
+  done
+}
+
+old_versions() {
+  local old
+  cp "$data"/version1/*.peel . || fail "there are no files of version 1"
+  for old in packed_bitmap packed_bloom packed_list packed_grain packed_fixed32 sketch_bitmap sketch_bloom sketch_list; do
+    runs 0 - -- "$peel" decode $old.peel -o $old.npy
+    same $old.npy packed_bitmap.npy
+    runs 1 "$old.peel is of version 1 of the format.*encode its gradients again" -- \
+      "$peel" merge $old.peel $old.peel -o no.peel
+    runs 1 'version 1' -- "$peel" merge $old.peel -o no.peel
+    runs 0 - -- "$peel" encode -f --like $old.peel $old.npy -o new.peel
+    runs 1 "$old.peel is of version 1" -- "$peel" merge new.peel $old.peel -o no.peel
+    runs 0 - -- "$peel" merge -f new.peel -o copy.peel
+    same_bytes copy.peel new.peel
+  done
+  absent no.peel
+  "$peel" show packed_fixed32.peel > shown || fail "show of version 1"
+  pass; grep -q 'unknown number' shown || fail "show counts the workers of version 1: $(cat shown)"
+  "$peel" show --json - packed_fixed32.peel > shown.json || fail "show --json of version 1"
+  json shown.json 'r["held_workers"] is None'
+}
+
+# A small message may state a huge array: nobody writes it unasked.
+sizes_beyond_the_message() {
+  cp "$data/huge.peel" "$data/large.peel" . || fail "there are no messages of large arrays"
+  runs 1 'huge.peel has 52 bytes and its array takes 8,589,934,592; .*--max-bytes 8589934592' -- "$peel" decode huge.peel
+  runs 1 'takes 8,589,934,592' -- "$peel" decode --max-bytes 8589934591 huge.peel
+  runs 1 'huge.peel has 52 bytes and reading its index takes 268,435,456; .*--max-bytes 268435456' -- \
+    "$peel" merge huge.peel huge.peel -o no.peel
+  absent huge
+  absent no.peel
+  runs 0 - -- "$peel" show huge.peel > /dev/null
+  runs 1 'large.peel has 52 bytes and its array takes 134,217,728' -- "$peel" decode large.peel -o /dev/null
+  runs 0 - -- "$peel" decode --max-bytes 2^27 large.peel -o /dev/null
+  runs 0 - -- "$peel" merge large.peel large.peel -o two.peel
+  array make a.npy '<f4' 1
+  runs 0 - -- "$peel" encode a.npy
+  runs 1 'a.npy.peel has .*--max-bytes 20012' -- "$peel" decode --max-bytes 20011 a.npy.peel -o b.npy
+  runs 0 - -- "$peel" decode --max-bytes 20012 a.npy.peel -o b.npy
+}
+
+for part in usage round_trips names_and_overwriting pipes plans formats corruption reports worker_counts old_versions \
+  sizes_beyond_the_message interrupts; do
   mkdir "$work/$part" && cp "$work/array.py" "$work/$part" && cd "$work/$part" || exit 1
   [ "$part" != usage ] || { array make a.npy '<f4' 1; array make b.npy '<f4' 2; "$peel" encode -q a.npy; }
   before=$failures

@@ -27,6 +27,7 @@ for workers in 1 2 3 4; do
   timeout 120 "${run[@]}" -np "$workers" "$program" collectives >"$work/out" 2>&1 ||
     fail "$workers workers: $(tail -n 20 "$work/out")"
 done
+timeout 60 "${run[@]}" -np 2 "$program" wrong >"$work/out" 2>&1 || fail "wrong: $(tail -n 20 "$work/out")"
 timeout 60 "${run[@]}" -np 2 "$program" threads >"$work/out" 2>&1 || fail "threads: $(tail -n 20 "$work/out")"
 
 # wait_for SECONDS COMMAND...: until the command is true.
@@ -45,7 +46,15 @@ have() { # NAME RANK...: whether these workers have written that file
   for rank in "$@"; do [ -e "$folder/$name.$rank" ] || return 1; done
 }
 job_ended() { ! kill -0 "$job" 2>/dev/null; }
-begin_faults() { # FOLDER
+end_job() { # the workers would sleep on
+  kill -TERM "$job" 2>/dev/null
+  wait_for 30 job_ended || fail "$folder: the job did not end"
+}
+others() { # RANK: the ranks of the others
+  local rank
+  for rank in 0 1 2 3; do [ "$rank" = "$1" ] || echo "$rank"; done
+}
+begin_faults() { # NAME
   folder="$work/$1"
   mkdir "$folder"
   "${run[@]}" -np 4 "$program" faults "$folder" >"$folder/out" 2>&1 &
@@ -54,16 +63,32 @@ begin_faults() { # FOLDER
   sleep 1
 }
 
-# A stopped worker: the others say who it is, and go on to live.
-begin_faults stopped
-kill -STOP "$(cat "$folder/pid.2")"
-wait_for 30 have error 0 1 3 || fail "a worker was stopped and the others did not notice"
-for rank in 0 1 3; do
-  grep -q "^Workers\? .*\b2\b.* sent nothing for 1.5" "$folder/error.$rank" ||
-    fail "worker $rank said: $(cat "$folder/error.$rank")"
+# A worker that does not call make_mpi: the others do not wait for ever, and say who it is.
+for absent in 0 2; do
+  folder="$work/absent$absent"
+  mkdir "$folder"
+  "${run[@]}" -np 4 "$program" absent "$absent" "$folder" >"$folder/out" 2>&1 &
+  job=$!
+  wait_for 30 have error $(others "$absent") || fail "worker $absent was absent and the others did not notice"
+  for rank in $(others "$absent"); do
+    grep -q "^timeout: Worker $absent did not call make_mpi" "$folder/error.$rank" ||
+      fail "worker $rank said: $(cat "$folder/error.$rank")"
+  done
+  end_job
 done
-kill -KILL "$(cat "$folder/pid.2")"
-wait_for 30 job_ended || fail "the job did not end after a worker was stopped"
+
+# A stopped worker: the others say who it is, and nobody else, and go on to live.
+for stopped in 0 1 2 3; do
+  begin_faults "stopped$stopped"
+  kill -STOP "$(cat "$folder/pid.$stopped")"
+  wait_for 30 have error $(others "$stopped") || fail "worker $stopped was stopped and the others did not notice"
+  for rank in $(others "$stopped"); do
+    grep -q "^Worker $stopped \(sent\|took\) nothing for 1.5" "$folder/error.$rank" ||
+      fail "worker $stopped was stopped, worker $rank said: $(cat "$folder/error.$rank")"
+  done
+  kill -KILL "$(cat "$folder/pid.$stopped")"
+  wait_for 30 job_ended || fail "the job did not end after a worker was stopped"
+done
 
 # A killed worker: mpirun ends the job, or the others notice; nobody hangs.
 begin_faults killed

@@ -29,6 +29,8 @@
 namespace peel {
 
 Report allreduce(Communicator& communicator, Dense x, State& state);
+// With estimates (StateOptions::estimate_bytes): `residual` gets what this worker's part of the sum missed (Exchange).
+Report allreduce(Communicator& communicator, Dense x, Dense residual, State& state);
 
 // A sparse gradient in, the sparse sum out. state.options() has .elements and .grain.
 Report allreduce(Communicator& communicator, ConstSparse x, Sparse& sum, State& state);
@@ -44,7 +46,7 @@ Report reduce_scatter(Communicator& communicator, Dense x, State& state);
 class AsyncReducer {
  public:
   explicit AsyncReducer(Communicator& communicator);
-  ~AsyncReducer();  // waits for what was submitted
+  ~AsyncReducer();  // waits for what was submitted, which ends by the time-out of its state at the latest
 
   [[nodiscard]] std::future<Report> allreduce(Dense x, State& state);
   [[nodiscard]] std::future<Report> allreduce(ConstSparse x, Sparse& sum, State& state);

@@ -79,7 +79,8 @@ void encode_index(const Plan& plan, ConstSparse x, Support& own, Message& messag
 void encode_values(const Plan& plan, Support& own, Message& message, const Execution& execution = {});
 
 // into += from, as any aggregator would: OR of the indexes, SUM of the payloads. Packed messages whose indexes differ
-// are joined item by item, which a plain aggregator cannot do.
+// are joined item by item, which a plain aggregator cannot do. Their numbers of workers add up, too: it throws, and
+// leaves `into` as it was, where one is not known or the plan has no room for so many (Plan::most_workers).
 void merge(const Plan& plan, Message& into, const Message& from, const Execution& execution = {});
 
 // What a decode reports. lost == 0 certifies losslessness; for integer cells every cell was also found empty after

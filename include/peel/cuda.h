@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -76,6 +77,7 @@ struct Message {
   std::uint64_t index_words = 0;
   std::byte* payload = nullptr;
   std::uint64_t payload_bytes = 0;
+  std::optional<std::uint64_t> workers = {};  // that it holds, for merge: the memory does not say (peel/message.h)
 };
 
 // The sparse view on the device. Items increase; `count` of them, `grain` values each.
@@ -121,8 +123,9 @@ void encode_values(const Plan& plan, const ConstSparse& x, const std::uint64_t* 
 
 // into += from: OR of the indexes, SUM of the payloads, of messages whose payloads lie alike: sketches, and packed ones
 // over one common index (bitmap or Bloom filter). Packed ones over different indexes are kCorrupt, where a status is
-// given, and `into` is not to be used.
-void merge(const Plan& plan, const Message& into, const Message& from, const Launch& launch);
+// given, and `into` is not to be used. Both must say how many workers they hold, and into.workers becomes the sum; more
+// than plan.most_workers() are refused before anything is launched.
+void merge(const Plan& plan, Message& into, const Message& from, const Launch& launch);
 
 struct DecodeOptions {
   bool estimate = false;                // write the median estimate of items that do not peel

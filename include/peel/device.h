@@ -31,6 +31,7 @@ class Device {
   [[nodiscard]] virtual unsigned workers() const noexcept = 0;  // at most so many take part in an exchange
   // For the engine of exchanges, and for whoever measures the link.
   [[nodiscard]] virtual std::shared_ptr<std::byte> make_memory(std::size_t bytes) = 0;  // of the device, not zeroed
+  virtual void clear(void* memory, std::size_t bytes) = 0;                              // on the stream
   [[nodiscard]] virtual std::unique_ptr<detail::DeviceSlot> make_slot() = 0;
   [[nodiscard]] virtual std::unique_ptr<detail::Course> make_course(Strategy strategy) = 0;
 };

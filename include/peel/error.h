@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace peel {
 
@@ -17,6 +18,7 @@ enum class ErrorCode {
   timeout,           // a worker did not answer in time
   transport,         // the transport failed
 };
+std::string_view name(ErrorCode) noexcept;
 
 class Error : public std::runtime_error {
  public:

@@ -61,8 +61,15 @@ class Plan {
   [[nodiscard]] std::uint64_t index_bytes() const noexcept;
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept;  // exact for sketch, expected for packed
   [[nodiscard]] std::uint64_t message_bytes() const noexcept { return index_bytes() + payload_bytes(); }
+  // What a decoded array takes. A message of a few hundred bytes may state terabytes: readers of messages that others
+  // wrote look at it before they allocate (plausible_dense_bytes in peel/message.h).
   [[nodiscard]] std::uint64_t dense_bytes() const noexcept;
   [[nodiscard]] std::uint64_t lower_bound_bytes() const noexcept;  // of the expected items, all their elements non-zero
+
+  // How many workers a message may hold: workers() where fixed cells hold floating-point values, which would wrap
+  // beyond; elsewhere kMostWorkers.
+  static constexpr std::uint64_t kMostWorkers = ~std::uint64_t{0} >> 1;
+  [[nodiscard]] std::uint64_t most_workers() const noexcept;
 
   // The largest error of one decoded element before it is rounded to its type: 0, or workers * 2^-(scale+1).
   [[nodiscard]] double error_bound() const noexcept;

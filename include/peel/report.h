@@ -23,6 +23,10 @@ enum class Exactness : std::uint8_t {
 };
 std::string_view name(Exactness) noexcept;
 
+// Report::estimate_error above which exchanges log that a share is too small: with what is missed fed back, it takes
+// seven steps and more until half of a gradient has arrived (docs/design.md).
+inline constexpr double kLargestEstimateError = 0.95;
+
 struct Report {
   std::uint64_t step = 0;  // of the state, from 1
   unsigned workers = 1;
@@ -41,6 +45,7 @@ struct Report {
   std::uint32_t rounds = 0;          // of communication one after another, beside the opening
   std::uint32_t peel_rounds = 0;
   std::uint64_t lost = 0;             // items; 0 unless estimates were asked for
+  double estimate_error = 0;          // what estimates missed, as a share of the norm of the sum; itself an estimate
   std::uint64_t repaired = 0;         // items that did not peel and were exchanged again
   std::uint32_t rescaled = 0;         // chunks that were redone with another scale
   std::uint32_t not_finite = 0;       // chunks that were redone because of NaN or infinity

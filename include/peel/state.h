@@ -26,7 +26,9 @@ struct StateOptions {
   bool average = false;            // every value is multiplied by 1/workers first, in its own type; floats only
   Index index = Index::automatic;  // packed and sketch
   CellType cells = CellType::automatic;  // sketch: fixed32 (fixed64 for 8-byte elements); packed: native
-  std::uint64_t estimate_bytes = 0;      // estimate mode: one sketch of this payload, no repair. 0: lossless
+  // Estimate mode: sketches of this payload in all, divided among chunks by their last unions, and no repair; what does
+  // not peel is estimated. Lossy: use Exchange or allreduce with a residual. 0: lossless.
+  std::uint64_t estimate_bytes = 0;
   // After an all-reduce that was dense, so many more are dense without asking first whether all workers mean the same:
   // a round saved where nothing else is. Only for arrays that something else keeps alike: if lengths begin to differ in
   // such a step, or some workers restore their state and others do not, what happens is up to the transport (a
@@ -36,6 +38,11 @@ struct StateOptions {
   std::uint64_t seed = 0x5EED;
   std::optional<LinkFacts> link = {};  // none: measured once per communicator. On all workers or on none
   std::uint64_t chunk_bytes = 0;       // 0: chosen. Tests make it small
+  // How long this worker waits in a collective while nothing moves: not how long a sum may take, and time that it
+  // spends elsewhere itself does not count. So it has nothing to do with the length of arrays or the speed of links,
+  // but with the longest time that any worker stays away between two sums. If one evaluates for 70 s while the others
+  // already sum, they need more than 70 s; make it twice as long as the longest such pause. It costs nothing while all
+  // goes well: a worker that is gone is noticed so much later, that is all. The same on every worker.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   Execution execution = {};                        // its workspace is not used
   std::function<void(std::string_view)> log = {};  // gets a sentence when something out of the ordinary happens
@@ -56,6 +63,14 @@ class State {
   [[nodiscard]] const StateOptions& options() const noexcept;
   [[nodiscard]] const Totals& totals() const noexcept;
   [[nodiscard]] const Report& last() const noexcept;
+
+  // Whether the next exchange opens by asking all workers whether they mean the same, as all but `unasked_steps` do.
+  [[nodiscard]] bool asks() const noexcept;
+  // Elements of the last union, in whole items, as all workers know it; nothing before the first sum.
+  [[nodiscard]] std::optional<std::uint64_t> union_elements() const noexcept;
+  // Another StateOptions::estimate_bytes from the next exchange on, on all workers alike. Throws peel::Error while an
+  // exchange is under way.
+  void set_estimate_bytes(std::uint64_t bytes);
 
   // For checkpoints: what was learned, not the options. A state that is restored on some workers only makes them choose
   // differently once, which the next exchange notices and mends. Both throw peel::Error while an exchange is under way

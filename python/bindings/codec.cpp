@@ -2,11 +2,13 @@
 // fit the plan. What is handed out is memory of the library, without a copy.
 #include "codec.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,10 +36,12 @@ struct Recovered {
   std::vector<std::uint64_t> lost;
 };
 
+// Without a number of workers it can be decoded, but not merged.
 Encoded take_message(const Plan& plan, std::uintptr_t index, std::uint64_t words, std::uintptr_t payload,
-                     std::uint64_t bytes) {
+                     std::uint64_t bytes, std::optional<std::uint64_t> workers) {
   check_message_sizes(plan, words, bytes);
   Encoded taken{{}, plan.payload_type()};
+  taken.message.workers = workers;
   taken.message.index.resize(words);
   taken.message.payload.resize(bytes);
   if (words != 0) {
@@ -78,6 +82,7 @@ void bind_facts(nb::class_<Plan>& plan) {
       .def_prop_ro("grain", &Plan::grain)
       .def_prop_ro("items", &Plan::items)
       .def_prop_ro("workers", &Plan::workers)
+      .def_prop_ro("most_workers", &Plan::most_workers)
       .def_prop_ro("scale", &Plan::scale)
       .def_prop_ro("index_words", &Plan::index_words)
       .def_prop_ro("payload_type", [](const Plan& self) { return name(self.payload_type()); })
@@ -120,7 +125,7 @@ void bind_making(nb::class_<Plan>& plan) {
 }
 
 void bind_verbs(nb::class_<Plan>& plan) {
-  plan.def("message", &take_message, "index"_a, "words"_a, "payload"_a, "bytes"_a, Unlocked(),
+  plan.def("message", &take_message, "index"_a, "words"_a, "payload"_a, "bytes"_a, "workers"_a.none(), Unlocked(),
            "A copy of a message of this plan.")
       .def(
           "encode",

@@ -1,6 +1,7 @@
 // peelreduce._core: states, exchanges and codecs for Python. Arrays come as addresses of memory that the caller keeps
 // alive; what takes time runs without the interpreter's lock.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -11,6 +12,7 @@
 #include <memory>
 
 #include "codec.h"
+#include "errors.h"
 #include "names.h"
 #include "parts.h"
 #include "peel/codec.h"
@@ -30,7 +32,7 @@ void bind_state(nb::module_& m) {
           "__init__",
           [](State* self, std::string_view strategy, std::uint32_t grain, std::uint64_t elements,
              std::uint64_t estimate_bytes, bool average, std::uint32_t unasked_steps, std::uint64_t seed,
-             std::uint64_t chunk_bytes, double timeout, unsigned threads, std::string name) {
+             std::uint64_t chunk_bytes, unsigned threads, std::string name) {
             StateOptions options;
             options.strategy = strategy_named(strategy);
             options.grain = grain;
@@ -40,14 +42,13 @@ void bind_state(nb::module_& m) {
             options.unasked_steps = unasked_steps;
             options.seed = seed;
             options.chunk_bytes = chunk_bytes;
-            options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
             options.execution.threads = threads;
             options.name = std::move(name);
             new (self) State(std::move(options));
           },
           nb::kw_only(), "strategy"_a = "auto", "grain"_a = 0, "elements"_a = 0, "estimate_bytes"_a = 0,
-          "average"_a = false, "unasked_steps"_a = 0, "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "timeout"_a = 60.0,
-          "threads"_a = 1, "name"_a = "gradient")
+          "average"_a = false, "unasked_steps"_a = 0, "seed"_a = 0x5EED, "chunk_bytes"_a = 0, "threads"_a = 1,
+          "name"_a = "gradient")
       .def("serialise",
            [](const State& self) {
              const std::vector<std::byte> bytes = self.serialise();
@@ -57,6 +58,11 @@ void bind_state(nb::module_& m) {
            [](State& self, const nb::bytes& bytes) {
              self.restore({static_cast<const std::byte*>(bytes.data()), bytes.size()});
            })
+      .def_prop_ro(
+          "asks", [](const State& self) { return self.asks(); },
+          "Whether the next exchange opens, so that workers may be told something there.")
+      .def_prop_ro("union_elements", &State::union_elements, "Of the last union; None before the first sum.")
+      .def("set_estimate_bytes", &State::set_estimate_bytes, "bytes"_a, "From the next exchange on.")
       .def(
           "last", [](const State& self) { return self.last().to_json(); }, "The last report, as JSON.")
       .def(
@@ -158,25 +164,11 @@ struct SparseSum {
   Sparse sum;
 };
 
-// Of gradients that cannot go as fixed-point numbers. All workers get it at the same point of an exchange, so they may
-// go on with others.
-class NotFinite : public Error {
- public:
-  using Error::Error;
-};
-
 // An exchange that can be ended before its Python object is: tracebacks keep those alive.
 class Driven {
  public:
   explicit Driven(std::unique_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
-  Collective* next() {
-    try {
-      return open().next();
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::not_finite) throw NotFinite(error.code(), error.what());
-      throw;
-    }
-  }
+  Collective* next() { return open().next(); }
   void complete(Collective& done) { open().complete(done); }
   [[nodiscard]] bool finished() const { return open().finished(); }
   [[nodiscard]] bool moving() const { return open().moving(); }
@@ -191,15 +183,15 @@ class Driven {
   std::unique_ptr<Exchange> exchange_;
 };
 
-void bind_exchange(nb::module_& m, nb::handle error) {
-  nb::exception<NotFinite>(m, "NotFinite", error);
+void bind_exchange(nb::module_& m) {
   nb::class_<Device>(m, "Device", "Where exchanges of arrays in device memory work; _cuda makes it.");
 
   nb::class_<World>(m, "World", "Who takes part, and what connects them.")
       .def(
           "__init__",
           [](World* self, unsigned rank, unsigned size, double latency_s, double bytes_per_second,
-             double copy_bytes_per_second, bool moves_buffers, bool sums_floats, std::shared_ptr<Device> device) {
+             double copy_bytes_per_second, bool moves_buffers, bool sums_floats, std::uint64_t session,
+             std::shared_ptr<Device> device) {
             const LinkFacts link{.latency_s = latency_s,
                                  .bytes_per_second = bytes_per_second,
                                  .copy_bytes_per_second = copy_bytes_per_second};
@@ -207,12 +199,13 @@ void bind_exchange(nb::module_& m, nb::handle error) {
                              .size = size,
                              .link = link,
                              .moves_buffers = moves_buffers,
-                             .sums_floats = sums_floats,
+                             .sums = sums_floats ? SumTypes::all() : SumTypes::integers(),
                              .sends_room = device == nullptr,
+                             .session = session,
                              .device = std::move(device)};
           },
           "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
-          "moves_buffers"_a = true, "sums_floats"_a = true, "device"_a = nb::none())
+          "moves_buffers"_a = true, "sums_floats"_a = true, "session"_a = 0, "device"_a = nb::none())
       .def_ro("rank", &World::rank)
       .def_ro("size", &World::size);
 
@@ -232,14 +225,18 @@ void bind_exchange(nb::module_& m, nb::handle error) {
       .def_static(
           "dense",
           [](State& state, const World& world, std::uintptr_t address, std::uint64_t elements, std::string_view type,
-             bool scatter, bool on_device) {
-            const Dense x(reinterpret_cast<void*>(address), elements, type_named(type),
-                          on_device ? Memory::device : Memory::host);
+             bool scatter, bool on_device, std::uintptr_t residual) {
+            const Memory memory = on_device ? Memory::device : Memory::host;
+            const Dense x(reinterpret_cast<void*>(address), elements, type_named(type), memory);
+            if (residual != 0) {
+              const Dense missed(reinterpret_cast<void*>(residual), elements, x.type, memory);
+              return new Driven(std::make_unique<Exchange>(state, world, x, missed));
+            }
             return new Driven(
                 std::make_unique<Exchange>(state, world, x, scatter ? Outcome::scattered : Outcome::everywhere));
           },
           "state"_a, "world"_a, "address"_a, "elements"_a, "type"_a, nb::kw_only(), "scatter"_a = false,
-          "on_device"_a = false, nb::keep_alive<0, 1>())
+          "on_device"_a = false, "residual"_a = 0, nb::keep_alive<0, 1>())
       .def_static(
           "sparse",
           [](State& state, const World& world, std::uintptr_t items, std::uint64_t count, std::uintptr_t values,
@@ -250,6 +247,13 @@ void bind_exchange(nb::module_& m, nb::handle error) {
           },
           "state"_a, "world"_a, "items"_a, "count"_a, "values"_a, "type"_a, "sum"_a, nb::keep_alive<0, 1>(),
           nb::keep_alive<0, 7>())
+      .def_static(
+          "refusing",
+          [](State& state, const World& world, std::string sentence) {
+            return new Driven(std::make_unique<Exchange>(state, world, std::move(sentence)));
+          },
+          "state"_a, "world"_a, "sentence"_a, nb::keep_alive<0, 1>(),
+          "Has all workers raise that this one cannot take part.")
       .def("next", &Driven::next, nb::rv_policy::reference_internal, Unlocked())
       .def("complete", &Driven::complete, Unlocked())
       .def_prop_ro("finished", &Driven::finished)
@@ -263,7 +267,7 @@ void bind_exchange(nb::module_& m, nb::handle error) {
 NB_MODULE(_core, m) {
   nanobind::set_leak_warnings(false);  // DDP keeps its hook's state until the process ends
   m.doc() = "The C++ library behind peelreduce.";
-  const nanobind::object error = nanobind::exception<peel::Error>(m, "Error", PyExc_RuntimeError);
+  peel::python::bind_errors(m);
   m.def("version", [] { return PEEL_VERSION; });
   m.def("backends", [] {
     std::vector<std::string> names;
@@ -271,10 +275,11 @@ NB_MODULE(_core, m) {
     return names;
   });
   m.def("simd_target", &peel::simd_target);
+  m.attr("LARGEST_ESTIMATE_ERROR") = peel::kLargestEstimateError;
   m.attr("PART_HEADER_BYTES") = peel::python::kPartHeaderBytes;
   peel::python::bind_state(m);
   peel::python::bind_collective(m);
-  peel::python::bind_exchange(m, error);
+  peel::python::bind_exchange(m);
   peel::python::bind_codec(m);
   peel::python::bind_switch(m);
 }

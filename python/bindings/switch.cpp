@@ -30,9 +30,15 @@ class Passage {
  public:
   Passage(std::shared_ptr<Communicator> through, std::unique_ptr<Operation> operation)
       : through_(std::move(through)), operation_(std::move(operation)) {}
-  void wait() {
-    while (operation_ != nullptr && !operation_->test()) through_->relax();
+  // False: it is still under way after so many seconds.
+  bool wait(double seconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (operation_ != nullptr && !operation_->test()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      through_->relax();
+    }
     drop();
+    return true;
   }
   void drop() {
     operation_.reset();
@@ -77,7 +83,7 @@ class SwitchWorker {
 
 void bind_switch(nb::module_& m) {
   nb::class_<Passage>(m, "Passage", "A collective on its way through a switch.")
-      .def("wait", &Passage::wait, Unlocked())
+      .def("wait", &Passage::wait, "seconds"_a, Unlocked(), "False if it is still under way then.")
       .def("drop", &Passage::drop, Unlocked(), "One that is not complete ends the job.");
 
   nb::class_<SwitchWorker>(m, "SwitchWorker", "One worker of a job at a switch; joins, and waits for the others.")

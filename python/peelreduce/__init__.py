@@ -4,9 +4,11 @@
 """
 
 from . import ops
-from ._core import Error, version
+from ._core import version
 from ._switch import Switch
+from ._workers import reset
 from .ddp import DDPState, allreduce_hook
+from .errors import Disagreement, Error, Misuse, NotFinite, TimedOut, TransportFailed
 from .fsdp import apply_fsdp
 from .functional import State, Work, all_reduce
 from .logger import StepLogger
@@ -17,13 +19,18 @@ __version__ = version()
 
 __all__ = [
     "DDPState",
+    "Disagreement",
     "Error",
+    "Misuse",
+    "NotFinite",
     "Profile",
     "State",
     "StepLogger",
     "Switch",
     "Threshold",
+    "TimedOut",
     "TopK",
+    "TransportFailed",
     "Work",
     "__version__",
     "all_reduce",
@@ -31,4 +38,5 @@ __all__ = [
     "apply_fsdp",
     "ops",
     "profile",
+    "reset",
 ]

@@ -11,6 +11,15 @@ the next array exists, which during a backward pass may be long.
 Through a switch, a lane has a job of its own there instead. Arrays that are summed on a GPU share one group of NCCL, which
 wants all collectives in one order: the lanes take turns there, in the order in which arrays were submitted, while they
 open and encode as they can.
+
+Lanes of a set of workers are shared by all their states, and end with the process group. A task ends in one of four ways:
+
+    summed    its future has the result.
+    refused   workers differ, or one of them could not take part: all hear of it in the opening, in step, and go on.
+    failed    a worker is gone or failed on the way. The first to notice says so in the store, everybody's lanes end, and
+              all tasks that they have or are given fail, until somebody was told of it. The next task makes new lanes,
+              which all workers join; a worker that had another number of sums in the old ones is told there.
+    closed    the lanes ended before its turn came.
 """
 
 from __future__ import annotations
@@ -21,54 +30,99 @@ import itertools
 import os
 import queue
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.util import Finalize
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from . import _core
 from ._link import LinkFacts
+from ._rendezvous import Failure, Left, Pulse, Round, error_of, kind_of, rounds
 from ._sides import Side, Sides
-from ._switch import Switch, SwitchTransport
-from ._transport import Transport, make_transport, reserve_names
+from .errors import Error, Misuse, NotFinite, TimedOut, TransportFailed
 
 _LANES = 2
-_PATIENCE = 2.0  # seconds, at the end of the process
+_PATIENCE = 2.0  # seconds, at the end of lanes
+_LATER = 5.0  # seconds more for a transport that has a time-out itself
+_SLICE = 0.5  # seconds after which a lane that waits looks whether another worker has failed
 _OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
-class Refused(_core.Error):
-    """The workers disagree, or one was called wrongly: all of them hear of it before any data moves."""
+class FailedHere(TransportFailed):
+    """This worker alone failed; the others are told."""
+
+    reason = "it failed"  # as in "Worker 2 cannot take part: it failed."
 
 
-class FailedHere(_core.Error):
-    """This worker alone failed; the others know nothing of it."""
+class Overdue(TimedOut):
+    """A collective took longer than its task's time-out."""
+
+
+class InStep(Exception):  # noqa: N818: it is no error but the way one travels
+    """An error that all workers have at the same point of the same task, so that the lanes may go on."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Pending(Protocol):
     """A collective under way."""
 
-    def wait(self) -> None: ...
-    def drop(self) -> None: ...
+    def wait(self, seconds: float) -> bool: ...  # False if it is still under way then
+    def drop(self) -> bool: ...  # False if its memory is still in use
 
 
+class Transport(Protocol):
+    """What a lane needs of what connects the workers."""
+
+    rank: int
+    size: int
+    moves_buffers: bool
+    sums_floats: bool
+    times_out: bool  # by itself, and says then what it waited for
+
+    def start(self, what: _core.Collective) -> Pending: ...
+    def measure_link(self) -> LinkFacts: ...
+    def abort(self) -> None: ...  # has what is under way end, from any thread
+    def close(self) -> None: ...
+
+
+class Connect(Protocol):
+    """Makes the transports of all lanes, in a round that all workers have joined."""
+
+    def __call__(self, round_: Round, lanes: int, timeout: float) -> list[Transport]: ...
+
+
+class Group(Protocol):
+    """The workers of a process group; see _workers."""
+
+    rank: int
+    size: int
+    store: dist.Store
+    backends: str  # as torch.distributed.get_backend_config tells them
+    host: str  # where others reach this one
+
+
+Result = TypeVar("Result")
 UnderWay = deque[tuple[_core.Collective, Pending]]
+_kept: list[object] = []  # memory that a collective which did not end may still write to
 
 
 class Lane:
     """What a task drives its exchange with."""
 
-    def __init__(
-        self, transport: Transport | SwitchTransport, link: LinkFacts, note_error: Callable[[BaseException], object]
-    ) -> None:
+    def __init__(self, transport: Transport, link: LinkFacts, lanes: Lanes) -> None:
         self.transport = transport
-        self._note_error = note_error  # has collectives of all lanes end
+        self._lanes = lanes
         self.side: Side | None = None  # where the task at hand is summed: on a GPU, or in host memory
-        self.turn: threading.Event | None = None  # of the task at hand, on that GPU
+        self.task: Task | None = None  # at hand
         self.world = _core.World(
             transport.rank,
             transport.size,
@@ -77,6 +131,7 @@ class Lane:
             copy_bytes_per_second=link.copy_bytes_per_second,
             moves_buffers=transport.moves_buffers,
             sums_floats=transport.sums_floats,
+            session=lanes.session,
         )
 
     def drive(self, begin: Callable[[], _core.Exchange]) -> None:
@@ -85,68 +140,111 @@ class Lane:
         self._drive(begin, lambda exchange: exchange.finished)
 
     def agree(self, begin: Callable[[], _core.Exchange]) -> None:
-        """Performs the opening of a dense exchange, in host memory, and no more: throws Refused on all workers if they
+        """Performs the opening of a dense exchange, in host memory, and no more: throws InStep on all workers if they
         are not about to do the same."""
         self._drive(begin, lambda exchange: exchange.finished or exchange.moving)
+
+    def refuse(self, core: _core.State, sentence: str) -> None:
+        """Tells the others in the opening that this worker cannot take part; throws InStep."""
+        self._drive(lambda: _core.Exchange.refusing(core, self.world, sentence), lambda exchange: exchange.finished)
 
     def _drive(self, begin: Callable[[], _core.Exchange], is_over: Callable[[_core.Exchange], bool]) -> None:
         try:
             exchange = begin()
-        except _core.Error as error:  # a world of one has nobody to tell
-            raise Refused(str(error)) from error
+        except Error as error:  # a world of one has nobody to tell
+            raise InStep(error) from error
         under_way: UnderWay = deque()
         try:
             while not is_over(exchange):
-                while (what := _next(exchange, under_way)) is not None:
+                while (what := self._next(exchange, under_way)) is not None:
                     under_way.append((what, self._begin(what)))
                 if under_way:
                     what, pending = under_way[0]
-                    pending.wait()
+                    self._await(pending)
                     under_way.popleft()
-                    exchange.complete(what)
-        except _core.NotFinite:
+                    _complete(exchange, what, under_way)
+        except (NotFinite, InStep):
             raise  # on every worker, and nothing is under way
         except BaseException as error:
-            if isinstance(error, _core.Error) and not (under_way or exchange.moving or isinstance(error, FailedHere)):
-                raise Refused(str(error)) from error
             self._leave_wire(error)
             raise
         finally:
-            for _, pending in under_way:
-                pending.drop()
-            exchange.close()  # or the state would be in use for as long as somebody keeps the traceback
+            if all([pending.drop() for _, pending in under_way]):
+                exchange.close()  # or the state would be in use for as long as somebody keeps the traceback
+            else:
+                _kept.append((exchange, list(under_way), self.task))
+
+    def _next(self, exchange: _core.Exchange, under_way: UnderWay) -> _core.Collective | None:
+        """What it encodes takes memory of this worker, which may not be there."""
+        try:
+            return exchange.next()
+        except NotFinite:
+            while under_way:  # on every worker the same, so it completes
+                self._await(under_way[0][1])
+                under_way.popleft()
+            raise
+        except Error as error:
+            raise _told(error, exchange, under_way) from error
+        except Exception as local:
+            raise failed_here(local) from local
+
+    def _await(self, pending: Pending) -> None:
+        """Until it is complete, another worker has failed, or the time-out is over."""
+        timeout = self.task.timeout if self.task is not None else _PATIENCE
+        limit = timeout + (_LATER if self.transport.times_out else 0)
+        begin = time.monotonic()
+        noted = False
+        while not _of_collective(lambda: pending.wait(min(_SLICE, timeout / 4))):
+            self._lanes.raise_failure()
+            waited = time.monotonic() - begin
+            if waited > limit:
+                raise Overdue(f"A collective did not end within {limit:g} s.")
+            if not noted:
+                self._lanes.note_waiting(self.task)
+                noted = True
 
     def _leave_wire(self, error: BaseException) -> None:
-        """Before memory goes back to which the wire of a GPU may write."""
-        self._note_error(error)
+        """Before memory goes back to which the wire of a GPU or a transport may write."""
+        self._lanes.break_down(error, self.task)
         if self.side is not None:
             with contextlib.suppress(Exception):  # the error counts more
                 self.side.wire.join()
 
     def _begin(self, what: _core.Collective) -> Pending:
         if what.memory == "host":
-            return self.transport.start(what)
+            return _of_collective(lambda: self.transport.start(what))
         assert self.side is not None
         self.take_turn()
-        return self.side.wire.start(what)
+        return _of_collective(lambda: self.side.wire.start(what))
 
     def take_turn(self) -> None:
         """Before anything is put on the wire of a GPU."""
-        if self.turn is not None:
-            self.turn.wait()  # an earlier task never waits for a later one, and has time-outs
+        if self.task is not None and self.task.turn is not None:
+            self.task.turn.wait()  # an earlier task never waits for a later one, and has time-outs
 
 
 class Task:
     """Something to do on a lane. Exactly one of run() and fail() is called, on the lane's thread."""
 
+    timeout = 60.0  # seconds for which it waits for a collective
+
     def __init__(self) -> None:
+        self.number = 0  # among those of its lanes, from 1; the same on every worker
         self.after: threading.Event | None = None  # it uses what an earlier task, on whichever lane, uses until then
         self.done = threading.Event()
         self.device: torch.device | None = None  # of a GPU, if it may be summed there
         self.turn: threading.Event | None = None  # the wire of that GPU is an earlier task's until then
+        self.lanes: Lanes | None = None  # that have it
+
+    def enter(self) -> None:
+        """It will be done: whatever comes later may wait for it."""
 
     def prepare(self, side: Side | None) -> None:
         """What needs no other worker. `side` is where it will be summed; None in host memory."""
+
+    def refuse(self, lane: Lane, error: BaseException) -> None:
+        """prepare() failed. Tells the others in step (InStep), or raises the error, which ends the lanes."""
+        raise error
 
     def run(self, lane: Lane) -> None:
         raise NotImplementedError
@@ -154,175 +252,365 @@ class Task:
     def fail(self, error: BaseException) -> None:
         raise NotImplementedError
 
+    def note_told(self) -> None:
+        """Whoever submitted it has heard of its error."""
+        if self.lanes is not None:
+            self.lanes.is_told = True
 
-class Dispatcher:
-    """Two lanes over one set of workers, made when the first task comes."""
 
-    def __init__(self, group: dist.ProcessGroup, timeout: float, switch: Switch | None = None) -> None:
+class Lanes:
+    """Two lanes that all workers made in one round, from their first task to their first failure."""
+
+    def __init__(self, group: Group, connect: Connect, left: Left, first_round: int) -> None:
         self._group = group
-        self._timeout = timeout
-        self._switch = switch
-        self._names: list[str] = []
+        self._connect = connect
+        self._left = left
+        self._first_round = first_round
+        self.round: Round | None = None  # that all workers have joined
+        self.submitted = 0
+        self.is_told = False  # somebody heard of the failure
         self._queues: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(_LANES)]
-        self._turns = itertools.count()
         self._lanes: list[Lane] = []
-        self._threads: list[threading.Thread] = []
-        self._sides = Sides(group, timeout)
+        self._transports: list[Transport] = []
+        self._sides = Sides(group)
         self._last_on_device: threading.Event | None = None
         self._made = threading.Event()
         self._error: BaseException | None = None
-        self._process = os.getpid()
-        self._closed = False
-        self._lock = threading.Lock()
+        self._is_closed = False
+        self._lock = threading.Lock()  # of the error, and what follows from it
+        self._pulse: Pulse | None = None
+        self._running = _LANES  # threads
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), name=f"peelreduce-{number}", daemon=True)
+            for number in range(_LANES)
+        ]
+
+    @property
+    def is_broken(self) -> bool:
+        return self._error is not None
+
+    @property
+    def session(self) -> int:
+        assert self.round is not None
+        return self.round.number
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        return self._threads
+
+    def left(self) -> Left:
+        """What those who make the next ones say of these. Sums for which the workers did not meet count, too, but for those
+        before they had any: whoever called then may have been the only ones that were to."""
+        if self.round is not None:
+            return Left(self.round.number, self.submitted)
+        return self._left if self._left.round < 0 else replace(self._left, sums=self._left.sums + self.submitted)
+
+    def next_round(self) -> int:
+        return self._first_round if self.round is None else self.round.number + 1
 
     def submit(self, task: Task) -> None:
-        """Every worker submits the same tasks in the same order."""
-        with self._lock:
-            refusal = self._refusal()
-            if refusal is not None:
-                task.done.set()  # nobody waits for it
-                raise _core.Error(refusal)
-            if not self._threads:
-                self._start()
-            if self._switch is not None:
-                task.device = None  # a switch reaches host memory only
-            if task.device is not None:
-                self._sides.note(task.device)
-                task.turn, self._last_on_device = self._last_on_device, task.done
-            self._queues[next(self._turns) % _LANES].put(task)
-
-    def _refusal(self) -> str | None:
-        if self._closed or os.getpid() != self._process:
-            return (
-                "These lanes have ended, with their process or before it; submit from the process that made them, and "
-                "before it ends."
-            )
-        if threading.current_thread() in self._threads:
-            return (
-                "A sum was submitted by a callback of another one, whose order differs from worker to worker; submit it "
-                "from the thread that trains."
-            )
-        return None
-
-    def _start(self) -> None:
-        self._names = reserve_names(self._group, _LANES)  # here, where all workers do the same in the same order
-        _close_at_exit.add(self)
-        Finalize(None, _close_all, exitpriority=0)  # of a process that multiprocessing started, which has no atexit
-        for number in range(_LANES):
-            thread = threading.Thread(target=self._run, args=(number,), name=f"peelreduce-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        if self.submitted == 0:
+            for thread in self._threads:
+                thread.start()
+        task.enter()
+        task.lanes = self
+        if task.device is not None:
+            self._sides.note(task.device)
+            task.turn, self._last_on_device = self._last_on_device, task.done
+        place = self.submitted % _LANES
+        self.submitted += 1
+        task.number = self.submitted
+        self._queues[place].put(task)
 
     def close(self) -> None:
         """Has the threads end after what was submitted. A thread that is still there when the interpreter goes may take
         the process with it, but one that waits for a worker that is gone is not waited for long."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
+        if self._is_closed:
+            return
+        self._is_closed = True
         for tasks in self._queues:
             tasks.put(None)
+        end = time.monotonic() + _PATIENCE
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(_PATIENCE)
+            if thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(max(end - time.monotonic(), 0))
 
-    def _make_lanes(self) -> None:
+    def break_down(self, error: BaseException, task: Task | None = None) -> BaseException:
+        """Ends what is under way here, and tells the other workers. Returns the error that this worker raises: the first
+        one that any of them told, but for what happened here alone."""
+        with self._lock:
+            if self._error is None:
+                if not isinstance(error, Error):  # not of a collective, so of this worker
+                    error = failed_here(error)
+                told = self._explain(error, task)
+                self._error = error if isinstance(error, FailedHere) else told
+                self._abort()
+            return self._error
+
+    def raise_failure(self) -> None:
+        """What another lane or another worker told."""
+        if self._error is not None:
+            raise self._error
+        failure = None if self.round is None else self.round.failure()
+        if failure is not None:
+            raise error_of(failure)
+
+    def note_waiting(self, task: Task | None) -> None:
+        if self.round is not None and task is not None:
+            self.round.note_waiting(task.number)
+
+    def _explain(self, error: BaseException, task: Task | None) -> BaseException:
+        """The failure of all workers, to which this one has told its own."""
+        if self.round is None:  # nobody to tell
+            return error
+        told = self.round.failure()
+        if told is None:
+            kind, sentence = self._diagnose(error, task)
+            told = self.round.fail(Failure(kind, self.round.rank, sentence))
+        found = error_of(told)
+        found.__cause__ = error
+        return found
+
+    def _diagnose(self, error: BaseException, task: Task | None) -> tuple[str, str]:
+        """What this worker tells all of them."""
+        assert self.round is not None
+        again = "See its log. The next sum connects anew, once all workers call it again."
+        if isinstance(error, FailedHere):
+            return "failed", f"Worker {self.round.rank} failed in a sum: {error.reason}. {again}"
+        gone = self._who_is_gone(is_sure=not isinstance(error, TimedOut))
+        if gone:
+            return "transport", f"{gone}, so the sum cannot be made. {again}"
+        if isinstance(error, Overdue) and task is not None:
+            late = self.round.who_is_late(task.number)
+            who = f"{late} did not come to it" if late else "Which worker stands still is not known"
+            return "timed_out", f"A sum did not end within {task.timeout:g} s. {who}. {again}"
+        return kind_of(error), str(error)
+
+    def _who_is_gone(self, *, is_sure: bool) -> str:
+        """A process that ends closes its connections in any order, so one that seems well is asked again."""
+        assert self.round is not None
+        for _ in range(4 if is_sure else 1):
+            gone = self.round.who_is_gone()
+            if gone:
+                return gone
+            time.sleep(0.1 if is_sure else 0)
+        return ""
+
+    def _abort(self) -> None:
+        self._sides.abort()
+        for transport in self._transports:
+            with contextlib.suppress(Exception):  # the error that led here counts more
+                transport.abort()
+
+    def _make(self, timeout: float) -> None:
         try:
-            make = make_transport if self._switch is None else self._switch.join
-            transports = [make(self._group, name, self._timeout) for name in self._names]
-            link = transports[0].measure_link()
-            self._lanes = [Lane(transport, link, self._note_error) for transport in transports]
+            self._pulse = Pulse(self._group.host)
+            self.round = self._meet(timeout)
+            self._transports = list(self._connect(self.round, _LANES, timeout))
+            link = self._transports[0].measure_link()
+            self._lanes = [Lane(transport, link, self) for transport in self._transports]
         except BaseException as error:  # noqa: BLE001: whatever it is, tasks hear of it
-            self._error = _failed_collective(error)
+            self.break_down(explained(error))
         self._made.set()
 
+    def _meet(self, timeout: float) -> Round:
+        assert self._pulse is not None
+        store = self._group.store
+        for found in rounds(store, self._group.rank, self._group.size, self._first_round):
+            self._first_round = found.number + 1  # it is decided when this one is asked again
+            found.join(self._left, self._pulse.address)
+            if found.await_fate(timeout, lambda: self._is_closed):
+                return found
+        raise AssertionError  # rounds do not end
+
     def _run(self, number: int) -> None:
-        if number == 0:
-            self._make_lanes()
-        self._made.wait()  # what lane 0 does meanwhile has time-outs
+        task = self._queues[number].get()
+        if task is not None and number == 0:
+            self._make(task.timeout)
         with torch.no_grad():
-            while (task := self._queues[number].get()) is not None:
+            while task is not None:
+                self._made.wait()  # what lane 0 does meanwhile has time-outs
                 if task.after is not None:
                     task.after.wait()  # an earlier task never waits for a later one, and has time-outs
                 self._perform(task, number)
                 task.done.set()
                 del task  # or the last tensor would live until the next one comes
-        if self._lanes:
-            self._lanes[number].transport.close()
+                task = self._queues[number].get()
+        self._end()
+
+    def _end(self) -> None:
+        """The last thread to end closes what all of them used."""
+        with self._lock:
+            self._running -= 1
+            if self._running != 0:
+                return
+        if self.round is not None:
+            self.round.note_closed()
+        for transport in self._transports:
+            with contextlib.suppress(Exception):  # nobody is left to hear of it
+                transport.close()
+        self._lanes.clear()
+        self._transports.clear()
+        if self._pulse is not None:
+            self._pulse.close()
 
     def _perform(self, task: Task, number: int) -> None:
-        error = self._error or self._prepare(task, number)
+        error = self._error
         if error is None:
+            lane = self._lanes[number]
+            lane.task = task
             try:
-                task.run(self._lanes[number])
+                self._prepare(task, lane)
+                task.run(lane)
                 return
-            except Refused as refused:  # on every worker, so the lanes are in step and go on
-                task.fail(refused)
+            except InStep as told:  # on every worker, so the lanes are in step and go on
+                task.fail(told.error)
                 return
             except BaseException as failed:  # noqa: BLE001: the thread must live on to fail what comes later
-                error = failed
-        task.fail(self._note_error(error))
+                error = self.break_down(failed, task)
+            finally:
+                lane.task = lane.side = None
+        task.fail(error)
 
-    def _note_error(self, error: BaseException) -> BaseException:
-        """The first one is that of all later tasks, and ends what is under way on a device. Returns it explained."""
-        explained = _failed_collective(error)
-        if self._error is None:
-            self._error = explained
-            self._sides.abort()
-        return explained
-
-    def _prepare(self, task: Task, number: int) -> BaseException | None:
-        """What went wrong, if anything."""
-        lane = self._lanes[number]
-        try:
-            lane.turn = task.turn
-            lane.side = None if task.device is None else self._sides.side_of(task.device, self._names[0])
-        except BaseException as failed:  # noqa: BLE001: as above
-            return _failed_collective(failed)
+    def _prepare(self, task: Task, lane: Lane) -> None:
+        lane.side = None if task.device is None else self._sides.side_of(task.device, self.round, task.timeout)
         try:
             task.prepare(lane.side)
-        except BaseException as local:  # noqa: BLE001: as above
-            return _failed_here(local)
-        return None
+        except BaseException as local:  # noqa: BLE001: whatever it is, the others hear of it
+            error = failed_here(local)
+            try:
+                task.refuse(lane, error)
+            except InStep:
+                raise InStep(error) from local
 
 
-def _next(exchange: _core.Exchange, under_way: UnderWay) -> _core.Collective | None:
-    """What it encodes takes memory of this worker, which may not be there."""
-    try:
-        return exchange.next()
-    except _core.NotFinite:
-        while under_way:  # on every worker the same, so it completes
-            under_way[0][1].wait()
-            under_way.popleft()
-        raise
-    except _core.Error:
-        raise
-    except Exception as local:
-        raise _failed_here(local) from local
+class Dispatcher:
+    """The lanes of one set of workers over one transport, made when the first task comes and again after a failure."""
+
+    def __init__(self, group: Group, connect: Connect) -> None:
+        self._group = group
+        self._connect = connect
+        self._lanes: Lanes | None = None
+        self._left = Left()
+        self._next_round = 0
+        self._users = 0  # states that were not closed
+        self._process = os.getpid()
+        self._is_closed = False
+        self._lock = threading.Lock()
+        _close_at_exit.add(self)
+        Finalize(None, _close_all, exitpriority=0)  # of a process that multiprocessing started, which has no atexit
+
+    def submit(self, task: Task) -> None:
+        """Every worker submits the same tasks in the same order."""
+        with self._lock:
+            self._check()
+            if self._lanes is not None and self._lanes.is_broken and self._lanes.is_told:
+                self._leave()
+            if self._lanes is None:
+                self._lanes = Lanes(self._group, self._connect, self._left, self._next_round)
+            self._lanes.submit(task)
+
+    def begin_step(self) -> None:
+        """What is submitted from now on comes after an earlier failure, of which whoever submits has been told."""
+        if self._lanes is not None and self._lanes.is_broken:
+            self._lanes.is_told = True
+
+    def acquire(self) -> None:
+        """For a state, which may be closed."""
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """Ends the lanes with the last state that was not closed. Every worker closes the same states."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._leave()
+
+    def reset(self) -> None:
+        """Ends the lanes, and what is under way with them. The next task makes new ones, with workers that were reset too."""
+        with self._lock:
+            if self._lanes is not None:
+                self._lanes.break_down(Misuse("peelreduce.reset() was called before this sum had ended."))
+                self._leave()
+            self._left = Left(reset=True)
+
+    def close(self) -> None:
+        """For good."""
+        with self._lock:
+            self._is_closed = True
+            self._leave()
+
+    def _leave(self) -> None:
+        lanes, self._lanes = self._lanes, None
+        if lanes is not None:
+            lanes.close()
+            self._left, self._next_round = lanes.left(), lanes.next_round()
+
+    def _check(self) -> None:
+        if self._is_closed or os.getpid() != self._process:
+            raise Misuse(
+                "These lanes have ended, with their process group or with their process; submit from the process that "
+                "made them, to a process group that was not destroyed."
+            )
+        if self._lanes is not None and threading.current_thread() in self._lanes.threads:
+            raise Misuse(
+                "A sum was submitted by a callback of another one, whose order differs from worker to worker; submit it "
+                "from the thread that trains."
+            )
 
 
-def _failed_here(local: BaseException) -> FailedHere:
+def one_line(what: object) -> str:
+    return " ".join(str(what).split()).rstrip(".")
+
+
+def failed_here(local: BaseException) -> FailedHere:
+    if isinstance(local, FailedHere):
+        return local
     what = "failed"
     if isinstance(local, _OUT_OF_MEMORY):
         what = f"has no {'host' if isinstance(local, MemoryError) else 'device'} memory left"
-    explained = FailedHere(f"This worker {what}, so the others will wait in vain: {local}")
-    explained.__cause__ = local
-    return explained
+    error = FailedHere(f"This worker {what}, and has told the others: {one_line(local)}.")
+    error.reason = f"it {what}: {one_line(local)}"
+    error.__cause__ = local
+    return error
 
 
-def _failed_collective(error: BaseException) -> BaseException:
-    if isinstance(error, _core.Error):
+def _complete(exchange: _core.Exchange, what: _core.Collective, under_way: UnderWay) -> None:
+    try:
+        exchange.complete(what)
+    except Error as error:
+        raise _told(error, exchange, under_way) from error
+
+
+def _told(error: Error, exchange: _core.Exchange, under_way: UnderWay) -> Exception:
+    """What an exchange raises before anything moves, it raises on all workers."""
+    return error if under_way or exchange.moving else InStep(error)
+
+
+def _of_collective(perform: Callable[[], Result]) -> Result:
+    """What goes wrong in it is told in the library's words."""
+    try:
+        return perform()
+    except Error:
+        raise
+    except Exception as error:
+        raise explained(error) from error
+
+
+def explained(error: BaseException) -> BaseException:
+    """What a collective failed with, as an error of the library."""
+    if isinstance(error, Error):
         return error
     if isinstance(error, _OUT_OF_MEMORY):
-        return _failed_here(error)
+        return failed_here(error)
     if isinstance(error, ValueError) and error.__context__ is not None:
         error = error.__context__  # torch wanted to log it, and does not know groups of ours
-    explained = _core.Error(
-        f"A collective failed: {error}. A worker is gone, stands still, or called with other arrays; see its log, and "
-        "start the job again."
+    found = TransportFailed(
+        f"A collective failed: {one_line(error)}. A worker is gone, stands still, or called with other arrays; see its log."
     )
-    explained.__cause__ = error
-    return explained
+    found.__cause__ = error
+    return found
 
 
 _close_at_exit: weakref.WeakSet[Dispatcher] = weakref.WeakSet()

@@ -6,7 +6,7 @@ depend on it or where it may hold an error: in all cases but `encode` of a sketc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -101,12 +101,14 @@ def _more(plan: _core.Plan, call: _Call, status: Any) -> int:
     return status.items if status.items > call.items else plan.items
 
 
-def merge(plan: _core.Plan, into: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Of sketches whose index is no list."""
+def merge(
+    plan: _core.Plan, into: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], workers: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Of sketches whose index is no list; `workers` says how many each of the two holds."""
     with torch.cuda.device(into[0].device):
         sum_ = _opened(plan, into[0].clone(), into[1].clone(), 0)
         added = _opened(plan, *other, 0)
-        _gpu.module().merge(plan, sum_.work, added.work)
+        _gpu.module().merge(plan, sum_.work, added.work, *workers)
         return sum_.index, sum_.payload
 
 

@@ -11,14 +11,20 @@ import logging
 import threading
 from concurrent.futures import Future
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _get_process_group_store
 
-from . import _core, _gpu
+from . import _gpu
+from ._core import World
 from ._link import measure_link
+from ._rendezvous import Round
 from ._wire import Wire, make_wire
+from .errors import TransportFailed
+
+if TYPE_CHECKING:
+    from ._dispatcher import Group
 
 _log = logging.getLogger("peelreduce")
 _YES = "yes"
@@ -27,17 +33,18 @@ _YES = "yes"
 class Side:
     """What sums on one device: a wire, and the world that exchanges see."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, session: int) -> None:
         self.wire = wire
         with torch.cuda.device(wire.device), torch.cuda.stream(wire.stream):
             link = measure_link(wire.group, wire.device, wait=wire.await_all)
             device = _gpu.module().make_device(wire.kernels.cuda_stream, wire.size, self._allocate, _release)
-        self.world = _core.World(
+        self.world = World(
             wire.rank,
             wire.size,
             latency_s=link.latency_s,
             bytes_per_second=link.bytes_per_second,
             copy_bytes_per_second=link.copy_bytes_per_second,
+            session=session,
             device=device,
         )
 
@@ -52,9 +59,8 @@ def _release(address: int) -> None:
 class Sides:
     """Of the lanes of one set of workers. The first tensor of a GPU to be submitted decides for all."""
 
-    def __init__(self, group: dist.ProcessGroup, timeout: float) -> None:
+    def __init__(self, group: Group) -> None:
         self._group = group
-        self._timeout = timeout
         self._lock = threading.Lock()  # of what follows; nobody waits for other workers with it
         self._device: torch.device | None = None  # of the first tensor
         self._wire: Wire | None = None  # of that device
@@ -67,8 +73,8 @@ class Sides:
         with self._lock:
             self._device = self._device or device
 
-    def side_of(self, device: torch.device, name: str) -> Side | None:
-        """None: by way of host memory. `name` is the same on all workers, and nobody else's."""
+    def side_of(self, device: torch.device, round_: Round, timeout: float) -> Side | None:
+        """None: by way of host memory. All workers have joined the round."""
         if device != self._device:
             self._say_why_not(device)
             return None
@@ -77,7 +83,7 @@ class Sides:
             self._decision = decision
         if is_first:
             try:
-                decision.set_result(self._decide(device, name))
+                decision.set_result(self._decide(device, round_, timeout))
             except BaseException as error:  # noqa: BLE001: whatever it is, both lanes hear of it
                 decision.set_exception(error)
         return decision.result()  # what the other lane does meanwhile has time-outs
@@ -103,33 +109,31 @@ class Sides:
             if wire is not None:
                 wire.abort()
 
-    def _decide(self, device: torch.device, name: str) -> Side | None:
-        parent = _get_process_group_store(self._group)
-        rank, size = dist.get_rank(self._group), dist.get_world_size(self._group)
-        answers = _ask_all(
-            dist.PrefixStore(f"{name}/able", parent), rank, size, obstacle(self._group) or _YES, self._timeout
-        )
+    def _decide(self, device: torch.device, round_: Round, timeout: float) -> Side | None:
+        rank, size = round_.rank, round_.size
+        able = dist.PrefixStore("able", round_.store)
+        answers = _ask_all(able, rank, size, obstacle(self._group.backends) or _YES, timeout)
         for worker, answer in enumerate(answers):
             if answer != _YES:
                 _log.warning(
                     "Tensors of %s are summed by way of host memory. Worker %d says: %s.", device, worker, answer
                 )
                 return None
-        wire = make_wire(dist.PrefixStore(f"{name}/nccl", parent), rank, size, device, self._timeout)
+        wire = make_wire(dist.PrefixStore("nccl", round_.store), rank, size, device, timeout)
         with self._lock:
             if self._aborted:  # nobody would abort this one
-                raise _core.Error("Another sum failed before this one began; see its error.")
+                raise TransportFailed("Another sum failed before this one began; see its error.")
             self._wire = wire
-        side = Side(wire)
+        side = Side(wire, round_.number)
         _log.info("Tensors of %s are summed on the device, over NCCL.", device)
         return side
 
 
-def obstacle(group: dist.ProcessGroup) -> str:
-    """Why this worker cannot sum tensors of this group on the device; empty if it can."""
+def obstacle(backends: str) -> str:
+    """Why this worker cannot sum tensors of a group with these backends on the device; empty if it can."""
     if _gpu.missing:
         return _gpu.missing
-    if "cuda:nccl" not in dist.get_backend_config(group).split(","):
+    if "cuda:nccl" not in backends.split(","):
         return "the process group has no NCCL for CUDA tensors; make it with backend nccl or cpu:gloo,cuda:nccl"
     return ""
 

@@ -7,13 +7,13 @@ that no two runs and no two groups ever meet in one job.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _get_process_group_store
 
 from . import _core
 from ._link import LinkFacts
@@ -48,10 +48,13 @@ class Switch:
         if not self.secret:
             raise ValueError(f"A switch needs a secret; give the one that it was started with, or set {_VARIABLE}.")
 
-    def join(self, parent: dist.ProcessGroup, name: str, timeout: float) -> SwitchTransport:
-        """As the workers of a group, in their order. All of them join, with the same name, which is nobody else's."""
-        store = dist.PrefixStore(name, _get_process_group_store(parent))
-        rank, size = dist.get_rank(parent), dist.get_world_size(parent)
+    def fingerprint(self) -> str:
+        """The same for all workers that were told the same."""
+        told = repr((self.address, self.secret, self.mtu))
+        return hashlib.blake2s(told.encode(), digest_size=8).hexdigest()
+
+    def join(self, store: dist.Store, rank: int, size: int, timeout: float) -> SwitchTransport:
+        """As one of several workers, all of which join with this store, which is nobody else's."""
         if rank == 0:
             store.set("job", secrets.token_hex(8))
         store.wait(["job"], timedelta(seconds=timeout))
@@ -68,8 +71,24 @@ class Switch:
         return SwitchTransport(worker, rank, size)
 
 
+class Passing:
+    """A collective on its way through a switch."""
+
+    def __init__(self, passage: _core.Passage) -> None:
+        self._passage = passage
+
+    def wait(self, seconds: float) -> bool:
+        return self._passage.wait(seconds)
+
+    def drop(self) -> bool:
+        self._passage.drop()
+        return True
+
+
 class SwitchTransport:
     """One worker of a job that nobody else uses."""
+
+    times_out = True
 
     def __init__(self, worker: _core.SwitchWorker, rank: int, size: int) -> None:
         self._worker = worker
@@ -78,11 +97,14 @@ class SwitchTransport:
         self.moves_buffers = worker.moves_buffers
         self.sums_floats = worker.sums_floats
 
-    def start(self, what: _core.Collective) -> _core.Passage:
-        return self._worker.start(what)
+    def start(self, what: _core.Collective) -> Passing:
+        return Passing(self._worker.start(what))
 
     def measure_link(self) -> LinkFacts:
         return LinkFacts(*self._worker.measure_link())
+
+    def abort(self) -> None:
+        """What is under way is not waited for: to drop it ends the job."""
 
     def close(self) -> None:
         """Leaves, so that the switch has its slots back."""

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from . import _core
-from ._dispatcher import Lane, Task
+from ._dispatcher import FailedHere, Lane, Task, one_line
 from ._place import Place
 from ._sides import Side
 from ._types import TYPES
 from ._whole_sums import WholeSums
+from .errors import NotFinite
 
 _LONGEST_GRAIN = 1024
 # A collective of torch takes milliseconds when workers share cores, so chunks are longer than other transports have them.
@@ -29,6 +31,11 @@ def check_tensor(tensor: torch.Tensor) -> None:
     """Refuses what cannot be summed, before anything is submitted."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"peelreduce sums tensors, not {type(tensor).__name__}.")
+    if isinstance(tensor, DTensor):
+        raise TypeError(
+            "peelreduce sums plain tensors, and this is a DTensor; sum its part on this worker (tensor.to_local()), or "
+            "have torch do it (tensor.redistribute)."
+        )
     if tensor.dtype not in TYPES:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in TYPES)
         raise TypeError(f"peelreduce does not sum {tensor.dtype}; convert to one of {known}.")
@@ -45,9 +52,7 @@ def check_tensor(tensor: torch.Tensor) -> None:
 class ArrayState:
     """The memory of arrays of one kind, which are summed one after another."""
 
-    def __init__(
-        self, tensor: torch.Tensor, *, average: bool, strategy: str, estimate: float | None = None, **others: Any
-    ) -> None:
+    def __init__(self, tensor: torch.Tensor, *, average: bool, strategy: str, **others: Any) -> None:
         options: dict[str, Any] = {"average": average, "strategy": strategy, **others}
         self.elements = tensor.numel()
         if tensor.is_sparse:
@@ -60,10 +65,9 @@ class ArrayState:
             nbytes = max(tensor.numel() * tensor.element_size(), 1)
             whole = strategy == "dense"  # in one piece, as torch sums it
             options["chunk_bytes"] = nbytes if whole else _CHUNK_BYTES
-            if estimate is not None and not whole:
-                options["estimate_bytes"] = max(1, round(estimate * nbytes))
         self._options = options
-        self._nbytes = tensor.numel() * tensor.element_size()
+        self.nbytes = tensor.numel() * tensor.element_size()
+        self.union_bytes: int | None = None  # of the last union, once there was one
         self.core = _core.State(**options)
         self.average = average
         # Totals of arrays that NCCL scattered: the core knows nothing of them.
@@ -73,18 +77,28 @@ class ArrayState:
         self._reports = ("{}", self.core.totals(), Counter(self._scattered), "")
         self._last: threading.Event | None = None
 
+    def restore(self, saved: bytes) -> None:
+        """What core.serialise() gave."""
+        self.core.restore(saved)
+        self._note_union()
+
+    def _note_union(self) -> None:
+        elements = self.core.union_elements
+        self.union_bytes = None if elements is None else elements * self.nbytes // max(self.elements, 1)
+
     def scattering(self, workers: int) -> _core.State:
         """By what workers agree that NCCL scatters an array: dense, in chunks of a share, as no sum of the whole is."""
-        options = {"strategy": "dense", "chunk_bytes": max(self._nbytes // workers, 1)}
+        options = {"strategy": "dense", "chunk_bytes": max(self.nbytes // workers, 1)}
         return _core.State(**{**self._options, **options})
 
     def note_report(self, memory: str) -> None:
         """On the lane, where nobody else uses the core."""
+        self._note_union()
         self._note(self.core.last(), memory)
 
     def note_scattered(self, workers: int) -> None:
         """An array that NCCL scattered. Nobody waited for that, so times are not known."""
-        sent = (workers - 1) * (self._nbytes // workers)
+        sent = (workers - 1) * (self.nbytes // workers)
         self._scattered.update(steps=1, bytes_sent=sent, dense_bytes=sent, items=self.elements)
         report = json.loads(_core.State().last())  # of a dense sum that did nothing
         report["step"] = json.loads(self.core.last())["step"]
@@ -121,42 +135,91 @@ class ArrayState:
 class Reduction(Task):
     """Sums a tensor over all workers; `result` is a future that gets what this worker ends with."""
 
-    def __init__(self, tensor: torch.Tensor, state: ArrayState) -> None:
+    note_failure: Callable[[BaseException], None] | None = None  # before the future has it
+
+    def __init__(self, tensor: torch.Tensor, state: ArrayState, timeout: float) -> None:
         super().__init__()
-        state.enter(self)
+        self.timeout = timeout
         self._place = Place(tensor)
         self.device = tensor.device if tensor.is_cuda and not tensor.is_sparse else None
         self.result = self._place.future()
         self._tensor = tensor
         self._state = state
 
+    def enter(self) -> None:
+        self._state.enter(self)
+
     def prepare(self, side: Side | None) -> None:
         if side is not None:
             self._place.stay(side.wire.kernels, side.wire.stream)
-        with self._place.here():
+        with self._place.here(), self._mode():
             self._fetch()
+
+    def refuse(self, lane: Lane, error: FailedHere) -> None:
+        if not self._state.core.asks:  # the others would not listen
+            raise error
+        lane.refuse(self._state.core, error.reason + ".")
+
+    def _mode(self) -> torch.inference_mode | torch.no_grad:
+        """Tensors that were made in inference mode are written to in no other."""
+        return torch.inference_mode() if self._tensor.is_inference() else torch.no_grad()
 
     def _fetch(self) -> None:
         """Gets what is to be summed to where it is summed."""
         raise NotImplementedError
 
     def fail(self, error: BaseException) -> None:
+        if self.note_failure is not None:
+            self.note_failure(error)
         self.result.set_exception(error)
 
-    def _sum(self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False) -> None:
-        if flat.numel() == 0:
-            return
+    def _sum(
+        self, lane: Lane, flat: torch.Tensor, *, scatter: bool = False, residual: torch.Tensor | None = None
+    ) -> None:
         array = (flat.data_ptr(), flat.numel(), TYPES[flat.dtype])
         on_device = flat.is_cuda
+        others = {"scatter": scatter, "on_device": on_device, "residual": 0 if residual is None else residual.data_ptr()}
         world = lane.world if lane.side is None else lane.side.world
         core = self._state.core
         with self._place.here():
             try:
-                lane.drive(lambda: _core.Exchange.dense(core, world, *array, scatter=scatter, on_device=on_device))
-            except _core.NotFinite:  # which everybody shall see, as in a sum of floats
-                flat.fill_(torch.nan)
+                lane.drive(lambda: _core.Exchange.dense(core, world, *array, **others))
+            except NotFinite:  # which everybody shall see, as in a sum of floats
+                with self._mode():
+                    flat.fill_(torch.nan)
+                if residual is not None:
+                    residual.zero_()
                 return
         self._state.note_report("device" if on_device else "host")
+
+
+class Estimate:
+    """A sum of a fixed size: its bytes, and what earlier ones missed."""
+
+    def __init__(self, nbytes: int, memory: dict[str, torch.Tensor]) -> None:
+        self.nbytes = nbytes  # 0: exact
+        self._memory = memory
+
+    def add_missed(self, gradient: torch.Tensor) -> None:
+        """To a flat gradient; in the stream in which it is summed.
+
+        Unless it points against it: then it has come too late, and is dropped. Small shares bring gradients back many
+        steps late, and with momentum these would drive training past its goal, farther each time (docs/design.md).
+        """
+        missed = self._memory.get("missed")
+        if missed is None:
+            return
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        along = torch.dot(missed.to(wide), gradient.flatten().to(wide)) >= 0  # false if the gradient is not finite
+        gradient.addcmul_(missed.view_as(gradient), along.to(gradient.dtype))
+
+    def residual_for(self, flat: torch.Tensor) -> torch.Tensor:
+        """Memory for what this sum misses, beside what is summed."""
+        missed = self._memory.get("missed")
+        return missed if missed is not None and missed.device == flat.device else torch.empty_like(flat)
+
+    def keep(self, residual: torch.Tensor, device: torch.device) -> None:
+        self._memory["missed"] = residual.to(device)
 
 
 class Sum(Reduction):
@@ -166,12 +229,15 @@ class Sum(Reduction):
         self,
         tensor: torch.Tensor,
         state: ArrayState,
+        timeout: float,
         *,
         in_place: bool = False,
         select: Callable[[torch.Tensor], None] | None = None,
+        estimate: Estimate | None = None,
     ) -> None:
-        super().__init__(tensor, state)
+        super().__init__(tensor, state, timeout)
         self._select = select  # leaves in a dense tensor what is to be summed
+        self._estimate = None if tensor.is_sparse else estimate
         self._in_place = in_place
 
     def _fetch(self) -> None:
@@ -180,18 +246,31 @@ class Sum(Reduction):
             self._values = self._own.values().contiguous()
             return
         flat = self._tensor.contiguous()
+        if self._estimate is not None:  # before the selection, which keeps what it does not send itself
+            self._estimate.add_missed(flat)
         if self._select is not None:
             self._select(flat)
         self._flat = self._place.fetch(flat)
 
     def run(self, lane: Lane) -> None:
         if self._tensor.is_sparse:
-            summed = self._sum_sparse(lane) if self._tensor.numel() != 0 else self._own
+            summed = self._sum_sparse(lane)
+        elif self._estimate is not None:
+            summed = self._estimated(lane, self._estimate)
         else:
             self._sum(lane, self._flat)
             summed = self._flat
-        with self._place.here():
+        with self._place.here(), self._mode():
             self.result.set_result(self._put(summed))
+
+    def _estimated(self, lane: Lane, estimate: Estimate) -> torch.Tensor:
+        self._state.core.set_estimate_bytes(estimate.nbytes)
+        with self._place.here():
+            residual = estimate.residual_for(self._flat)
+        self._sum(lane, self._flat, residual=residual)
+        with self._place.here():
+            estimate.keep(residual, self._place.device)
+        return self._flat
 
     def _put(self, summed: torch.Tensor) -> torch.Tensor:
         """The sum where it is wanted."""
@@ -201,13 +280,16 @@ class Sum(Reduction):
         return self._tensor if summed is self._tensor else self._tensor.copy_(summed, non_blocking=True)
 
     def _sum_sparse(self, lane: Lane) -> torch.Tensor:
+        if self._tensor.numel() == 0:  # an array of no elements is dense to the core; others are told if theirs has some
+            self._sum(lane, self._values.view(-1))
+            return self._own
         items = _items(self._own)
         summed = _core.SparseSum()
         addresses = (items.data_ptr(), items.numel(), self._values.data_ptr())
         kind = TYPES[self._values.dtype]
         try:
             lane.drive(lambda: _core.Exchange.sparse(self._state.core, lane.world, *addresses, kind, summed))
-        except _core.NotFinite:  # as above, in one row: who has which others is not known
+        except NotFinite:  # as above, in one row: who has which others is not known
             return _first_row_not_finite(self._own)
         self._state.note_report("host")
         return _coo(summed, self._own)
@@ -216,8 +298,10 @@ class Sum(Reduction):
 class ReduceScatter(Reduction):
     """Each worker ends with its share, in `output`. The tensor is used up."""
 
-    def __init__(self, tensor: torch.Tensor, output: torch.Tensor, state: ArrayState, whole: WholeSums) -> None:
-        super().__init__(tensor, state)
+    def __init__(
+        self, tensor: torch.Tensor, output: torch.Tensor, state: ArrayState, whole: WholeSums, timeout: float
+    ) -> None:
+        super().__init__(tensor, state, timeout)
         self._output = output
         self._whole = whole  # asked on devices, where exchanges do not scatter
 
@@ -234,7 +318,7 @@ class ReduceScatter(Reduction):
         share = self._output.numel()
         first = lane.world.rank * share
         own = self._flat[first : first + share].view_as(self._output)
-        with self._place.here():
+        with self._place.here(), self._mode():
             self.result.set_result(self._output.copy_(own, non_blocking=True))
 
     def _is_summed_whole(self) -> bool:
@@ -248,14 +332,28 @@ class ReduceScatter(Reduction):
         lane.agree(lambda: _core.Exchange.dense(core, side.world, *array, on_device=self._flat.is_cuda))
 
     def _scatter(self, lane: Lane, side: Side) -> None:
-        if self._flat.numel() != 0:
-            self._agree(lane, side)
+        self._agree(lane, side)
         lane.take_turn()
         with self._place.here():
             output = self._place.fetch(self._output)
             side.wire.scatter(self._flat, output, average=self._state.average)
             self.result.set_result(output)
         self._state.note_scattered(lane.world.size)
+
+
+class Refusal(Task):
+    """Has all workers raise that this one was called wrongly, which it was before it had anything to sum."""
+
+    def __init__(self, error: Exception, timeout: float) -> None:
+        super().__init__()
+        self.timeout = timeout
+        self._error = error
+
+    def run(self, lane: Lane) -> None:
+        lane.refuse(_core.State(), one_line(self._error) + ".")
+
+    def fail(self, error: BaseException) -> None:
+        self.note_told()  # by the error that this worker has raised already
 
 
 # A row of a COO tensor is one item if its length is a power of two, as the codec needs it, and several if not.

@@ -3,44 +3,62 @@
 Every worker starts the same collectives in the same order on a group, so the group belongs to one lane and to nobody
 else. It is made beside those that torch counts: torch names a new group after how many there are, which differs between
 workers as soon as a thread or only some of the workers make one.
+
+Gloo cannot be interrupted: a collective that waits for a worker does so until its time-out, with the memory it writes to.
+But it notices when its connections end, as they do when a process ends. So a lane that gives up shuts its sockets down,
+here and thereby on the other side.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import os
+import socket
 import threading
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _get_process_group_store
 
 from . import _core
 from ._link import LinkFacts, measure_link
+from .errors import Error
 
-_lock = threading.Lock()
-_made: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
+_making_device = threading.Lock()
+_LONG = timedelta(days=1)
+_AWHILE = timedelta(seconds=10)
+_DESCRIPTORS = Path("/proc/self/fd")  # Linux; elsewhere Gloo ends by its time-out
 
 
 class Pending:
-    """A collective under way: what torch works on, and what is left to do when it is done."""
+    """A collective under way: what torch works on, and what follows when it is done, which may be another one."""
 
-    def __init__(self, work: dist.Work, finish: Callable[[], None] | None = None) -> None:
+    def __init__(self, work: dist.Work, finish: Callable[[], Pending | None] | None = None) -> None:
         self._work = work
         self._finish = finish
 
-    def wait(self) -> None:
-        self._work.wait()
-        if self._finish is not None:
-            self._finish()
-
-    def drop(self) -> None:
-        """Waits until torch no longer uses the memory, for good or ill."""
+    def wait(self, seconds: float) -> bool:
+        """False if it is still under way then; raises what went wrong."""
         try:
-            self._work.wait()
-        except Exception:  # noqa: BLE001, S110: there was an error before this one, which counts
-            pass
+            self._work.wait(timedelta(seconds=seconds))
+        except RuntimeError:
+            if not self._work.is_completed():
+                return False
+            raise
+        following = None if self._finish is None else self._finish()
+        if following is None:
+            return True
+        self._work, self._finish = following._work, following._finish
+        return self.wait(seconds)
+
+    def drop(self) -> bool:
+        """Waits until torch no longer uses the memory, for good or ill; False if it still does after a while."""
+        with contextlib.suppress(Exception):  # there was an error before this one, which counts
+            self._work.wait(_AWHILE)
+        return self._work.is_completed()
 
 
 class Transport:
@@ -48,11 +66,13 @@ class Transport:
 
     moves_buffers = True
     sums_floats = True
+    times_out = False
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: dist.ProcessGroup, sockets: Sockets) -> None:
         self.group = group
         self.rank = group.rank()
         self.size = group.size()
+        self._sockets = sockets
 
     def start(self, what: _core.Collective) -> Pending:
         if what.kind == "sum":
@@ -64,8 +84,18 @@ class Transport:
     def measure_link(self) -> LinkFacts:
         return measure_link(self.group)
 
+    def wait_for_long(self) -> None:
+        """From now on a lane decides how long it waits for a collective, not Gloo, if it can have it end."""
+        if self._sockets.own is not None:
+            self.group._get_backend(torch.device("cpu"))._set_default_timeout(_LONG)
+
+    def abort(self) -> None:
+        """Has all that is under way end, here and on the other workers."""
+        self._sockets.shut_down()
+
     def close(self) -> None:
-        """Torch closes its groups itself."""
+        """Nothing is under way; torch closes the group when it is dropped."""
+        del self.group
 
     def _sum(self, data: torch.Tensor) -> Pending:
         if data.dtype != torch.int16:
@@ -83,61 +113,121 @@ class Transport:
         perform = dist.all_to_all_single if what.kind == "all_to_all" else dist.all_gather_into_tensor
         work = perform(received, sent, group=self.group, async_op=True)
 
-        def finish() -> None:
+        def finish() -> Pending | None:
             longest = what.unpack(received.data_ptr(), room, self.rank)
-            if longest > room:
-                self._move_rest(what, room, longest)
+            return self._move_rest(what, room, longest) if longest > room else None
 
         return Pending(work, finish)
 
-    def _move_rest(self, what: _core.Collective, room: int, longest: int) -> None:
+    def _move_rest(self, what: _core.Collective, room: int, longest: int) -> Pending:
         into = [what.rest_from(worker, room) for worker in range(self.size)]
         if what.kind == "all_to_all":
             out = [what.rest(worker, room) for worker in range(self.size)]
             into[self.rank] = torch.empty(out[self.rank].numel(), dtype=torch.uint8)
             received = torch.empty(sum(part.numel() for part in into), dtype=torch.uint8)
             sizes = [part.numel() for part in into]
-            dist.all_to_all_single(received, torch.cat(out), sizes, [p.numel() for p in out], group=self.group)
+            work = dist.all_to_all_single(
+                received, torch.cat(out), sizes, [p.numel() for p in out], group=self.group, async_op=True
+            )
             parts = list(received.split(sizes))
         else:
             own = what.rest(0, room)
             padded = torch.zeros(longest - room, dtype=torch.uint8)
             padded[: own.numel()] = own
             received = torch.empty(self.size * padded.numel(), dtype=torch.uint8)
-            dist.all_gather_into_tensor(received, padded, group=self.group)
+            work = dist.all_gather_into_tensor(received, padded, group=self.group, async_op=True)
             parts = [part[: one.numel()] for part, one in zip(received.chunk(self.size), into, strict=True)]
-        for worker, part in enumerate(parts):
-            if worker != self.rank:
-                into[worker].copy_(part)
+
+        def finish() -> None:
+            for worker, part in enumerate(parts):
+                if worker != self.rank:
+                    into[worker].copy_(part)
+
+        return Pending(work, finish)
 
 
-def workers_of(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """The group, or all workers."""
-    found = group if group is not None else dist.group.WORLD
-    if found is None:
-        raise ValueError("There is no process group; call torch.distributed.init_process_group first.")
+class Sockets:
+    """The connections of one Gloo device, known by the addresses at which its workers listen."""
+
+    def __init__(self, own: Address | None) -> None:
+        self.own = own  # None where it cannot be told
+        self._others: set[Address] = set()
+
+    def learn(self, addresses: list[Address | None]) -> None:
+        """Where all workers listen."""
+        self._others = {address for address in addresses if address is not None and address != self.own}
+
+    def shut_down(self) -> None:
+        if self.own is None:
+            return
+        for one in _open_sockets():
+            with contextlib.suppress(OSError):  # it may be closed by now
+                if _listens(one):
+                    continue  # Gloo ends the process if it cannot accept
+                if _address(one.getsockname()) == self.own or _address(one.getpeername()) in self._others:
+                    one.shutdown(socket.SHUT_RDWR)
+
+
+Address = tuple[str, int]
+
+
+def _address(name: object) -> Address | None:
+    """Of an IP socket."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else None
+
+
+def _open_sockets() -> Iterator[socket.socket]:
+    """Second descriptors of all sockets of this process, each of which is closed when the next one is asked for."""
+    if not _DESCRIPTORS.is_dir():
+        return
+    for entry in os.listdir(_DESCRIPTORS):
+        with contextlib.suppress(OSError):  # another thread has closed it
+            if not os.readlink(_DESCRIPTORS / entry).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry))) as one:
+                yield one
+
+
+def _listens(one: socket.socket) -> bool:
+    return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _listening() -> set[Address]:
+    """Where this process listens."""
+    found: set[Address] = set()
+    for one in _open_sockets():
+        with contextlib.suppress(OSError):
+            name = _address(one.getsockname())
+            if name is not None and _listens(one):
+                found.add(name)
     return found
 
 
-def reserve_names(parent: dist.ProcessGroup, count: int) -> list[str]:
-    """Names of new groups of the parent's workers. Every worker reserves in the same order."""
-    with _lock:
-        number = _made.get(parent, 0)
-        _made[parent] = number + 1
-    return [f"peelreduce/{number}/{lane}" for lane in range(count)]
+def make_device() -> tuple[object, Address | None]:
+    """A device of Gloo, and where it listens."""
+    with _making_device:
+        before = _listening()
+        device = dist.ProcessGroupGloo.create_default_device()
+        new = _listening() - before
+    return device, new.pop() if len(new) == 1 else None
 
 
-def make_transport(parent: dist.ProcessGroup, name: str, timeout: float) -> Transport:
-    """A transport over the workers of a group, in their order. All of them make it, with the same name."""
+def make_transport(store: dist.Store, rank: int, size: int, timeout: float) -> Transport:
+    """A transport over workers that all make it, with this store, which is nobody else's."""
     if not dist.is_gloo_available():
-        raise _core.Error("Tensors in host memory are summed over Gloo, which this torch was built without.")
-    store = dist.PrefixStore(name, _get_process_group_store(parent))
-    rank, size = dist.get_rank(parent), dist.get_world_size(parent)
+        raise Error("Tensors in host memory are summed over Gloo, which this torch was built without.")
+    device, own = make_device()
+    store.set(f"listens/{rank}", repr(own))
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [device]
+    options._timeout = timedelta(seconds=timeout)
     group = dist.ProcessGroup(store, rank, size)
     group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-    gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timedelta(seconds=timeout))
+    gloo = dist.ProcessGroupGloo(store, rank, size, options)
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
-    transport = Transport(group)
+    sockets = Sockets(own)
+    sockets.learn([ast.literal_eval(store.get(f"listens/{worker}").decode()) for worker in range(size)])
+    transport = Transport(group, sockets)
     _check_or(transport)
     return transport
 
@@ -147,7 +237,7 @@ def _check_or(transport: Transport) -> None:
     word = torch.tensor([1 << (transport.rank % 32) | 1 << 40], dtype=torch.int64)
     dist.all_reduce(word, op=dist.ReduceOp.BOR, group=transport.group)
     if int(word) != (1 << min(transport.size, 32)) - 1 | 1 << 40:
-        raise _core.Error("The bitwise OR of this torch is not one; use another version.")
+        raise Error("The bitwise OR of this torch is not one; use another version.")
 
 
 def _copy(source: torch.Tensor, to: torch.Tensor) -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from . import _core, _gpu
+from .errors import TimedOut
 
 # Up to so many words an OR is one all-gather of everybody's, and not two collectives: then only latency counts.
 _SHORT = 1 << 10
@@ -30,13 +31,16 @@ class WirePending:
         self._done = wire.stream.record_event()
         self._awaited = what.kind == "settle" or what.fetches != 0
 
-    def wait(self) -> None:
-        if self._awaited:
-            self._wire.await_event(self._done)
+    def wait(self, seconds: float) -> bool:
+        """False if numbers that are awaited are not there yet."""
+        if self._awaited and not _happens(self._done, seconds):
+            return False
         self._wire.kernels.wait_event(self._done)
+        return True
 
-    def drop(self) -> None:
+    def drop(self) -> bool:
         """Nothing to wait for: memory goes back in the order of the kernels' stream, which has waited (Wire.join)."""
+        return True
 
 
 class Wire:
@@ -85,22 +89,24 @@ class Wire:
 
     def await_all(self) -> None:
         """What was put on the wire until now."""
-        self.await_event(self.stream.record_event())
+        if not _happens(self.stream.record_event(), self._timeout):
+            raise TimedOut(f"A collective of {self.device} did not end within {self._timeout:g} s.")
 
-    def await_event(self, event: torch.cuda.Event) -> None:
-        begin = time.monotonic()
-        while not event.query():
-            waited = time.monotonic() - begin
-            if waited > self._timeout:
-                raise _core.Error(
-                    f"A collective of {self.device} did not end within {self._timeout:g} s. A worker is gone or stands "
-                    "still; see its log, and start the job again."
-                )
-            time.sleep(0 if waited < _SPIN else _NAP)
 
     def abort(self) -> None:
         """Has kernels of NCCL that wait for a worker end."""
         self.group._get_backend(torch.device("cuda")).abort()
+
+
+def _happens(event: torch.cuda.Event, seconds: float) -> bool:
+    """Within so many seconds."""
+    begin = time.monotonic()
+    while not event.query():
+        waited = time.monotonic() - begin
+        if waited > seconds:
+            return False
+        time.sleep(0 if waited < _SPIN else _NAP)
+    return True
 
 
 def make_wire(store: dist.Store, rank: int, size: int, device: torch.device, timeout: float) -> Wire:

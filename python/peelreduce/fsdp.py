@@ -20,13 +20,14 @@ from torch.distributed.fsdp import FSDPModule
 
 from ._tasks import ReduceScatter, check_tensor
 from ._whole_sums import WholeSums
+from ._workers import workers_of
 from .functional import State, Work, all_reduce, is_average, perform
 
 
 class ScatterGradients:
     """What FSDP calls for the gradients of one module: its protocol of a custom reduce-scatter."""
 
-    def __init__(self, *, strategy: str, timeout: float, threads: int) -> None:
+    def __init__(self, *, strategy: str, timeout: float | None, threads: int) -> None:
         self.state = State(strategy=strategy, timeout=timeout, threads=threads)
         self.replicas: AverageReplicas | None = None
         self._whole = WholeSums(strategy)
@@ -49,14 +50,16 @@ class ScatterGradients:
                 f"{workers} workers get {output_tensor.numel()} elements each, but there are {input_tensor.numel()}."
             )
         state = self.state.array_state(input_tensor, average=is_average(op, input_tensor))
-        task = ReduceScatter(input_tensor, output_tensor, state, self._whole)
-        return perform(task, group, self.state, async_op)
+        members = workers_of(group)
+        assert members is not None  # FSDP scatters among the group's own
+        timeout = self.state.timeout if self.state.timeout is not None else members.timeout
+        return perform(ReduceScatter(input_tensor, output_tensor, state, self._whole, timeout), members, self.state, async_op)
 
 
 class AverageReplicas:
     """What FSDP calls for its shard of the gradients of one module, to average it over those who hold the same shard."""
 
-    def __init__(self, group: dist.ProcessGroup, *, strategy: str, timeout: float, threads: int) -> None:
+    def __init__(self, group: dist.ProcessGroup, *, strategy: str, timeout: float | None, threads: int) -> None:
         self.state = State(strategy=strategy, timeout=timeout, threads=threads)
         self._group = group
 
@@ -69,7 +72,7 @@ def apply_fsdp(
     *,
     replicas: dist.ProcessGroup | None = None,
     strategy: str = "auto",
-    timeout: float = 60.0,
+    timeout: float | None = None,
     threads: int = 1,
 ) -> list[ScatterGradients]:
     """Has every FSDP module in the model scatter its gradients with this library. Returns what each of them uses.

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from . import _core
 from ._dispatcher import Dispatcher
 from ._switch import Switch, check_transport
-from ._tasks import ArrayState, Reduction, Sum, check_tensor
-from ._transport import workers_of
+from ._tasks import ArrayState, Reduction, Refusal, Sum, check_tensor
+from ._workers import Workers, workers_of
+from .errors import Misuse, TimedOut
+
+
+def check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout must be positive, in seconds, or None for the process group's, not {timeout}.")
 
 
 class State:
@@ -21,16 +27,23 @@ class State:
 
     Args:
         strategy: "auto", or one of "dense", "packed", "sketch", "split" and "gather".
-        timeout: seconds after which a worker that does not answer is an error.
+        timeout: seconds after which a worker that does not answer is an error; None takes that of the process group.
         threads: of each worker's codec; 0 takes all cores.
         transport: a Switch through which sums go; over the process group unless there is one.
+
+    What connects the workers belongs to their process group and ends with it. To end it earlier, close all states that
+    use it, on all workers: by close() or a `with` block.
     """
 
     def __init__(
-        self, *, strategy: str = "auto", timeout: float = 60.0, threads: int = 1, transport: Switch | None = None
+        self,
+        *,
+        strategy: str = "auto",
+        timeout: float | None = None,
+        threads: int = 1,
+        transport: Switch | None = None,
     ) -> None:
-        if timeout <= 0:
-            raise ValueError(f"timeout must be positive, in seconds, not {timeout}.")
+        check_timeout(timeout)
         _core.State(strategy=strategy)  # refuses an unknown one
         check_transport(transport, strategy)
         self._strategy = strategy
@@ -39,6 +52,7 @@ class State:
         self._threads = threads
         self._kind: tuple[Any, ...] | None = None
         self._array: ArrayState | None = None
+        self._dispatchers: set[Dispatcher] = set()
 
     def report(self) -> dict[str, Any]:
         """What the last sum did, and in which memory; empty before the first."""
@@ -49,61 +63,57 @@ class State:
         kind = (average, tuple(tensor.shape), tensor.dtype, tensor.sparse_dim() if tensor.is_sparse else None)
         if self._array is None or self._kind != kind:
             self._array = ArrayState(
-                tensor,
-                average=average,
-                strategy=self._strategy,
-                timeout=self.timeout,
-                threads=self._threads,
-                name="tensor",
+                tensor, average=average, strategy=self._strategy, threads=self._threads, name="tensor"
             )
             self._kind = kind
         return self._array
+
+    def dispatcher(self, workers: Workers) -> Dispatcher:
+        found = workers.dispatcher(self.transport)
+        if found not in self._dispatchers:
+            found.acquire()
+            self._dispatchers.add(found)
+        return found
+
+    def close(self) -> None:
+        """Ends what connects the workers if no other state uses it. Every worker closes the same states."""
+        for one in self._dispatchers:
+            one.release()
+        self._dispatchers.clear()
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Work:
     """A sum under way."""
 
     def __init__(self, task: Reduction) -> None:
+        self._task = task
         self._result = task.result
         self._done = task.done
 
     def is_completed(self) -> bool:
         return self._result.done()
 
-    def wait(self) -> bool:
-        """Returns when the tensor holds the sum; raises what went wrong, within the time-out."""
-        if not self._result.done():
-            self._done.wait()  # which Ctrl-C interrupts; the wait of a future it does not
-        self._result.wait()
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Returns when the tensor holds the sum; raises what went wrong, within the time-out of the sum. With a timeout,
+        raises TimedOut if the sum is still under way then; it goes on, and may be waited for again."""
+        seconds = None if timeout is None or timeout <= timedelta() else timeout.total_seconds()
+        if not self._result.done() and not self._done.wait(seconds):  # which Ctrl-C interrupts; a future it does not
+            raise TimedOut(f"The sum is still under way after {seconds:g} s; wait for it again.")
+        try:
+            self._result.wait()
+        except BaseException:
+            self._task.note_told()
+            raise
         return True
 
     def get_future(self) -> torch.futures.Future[torch.Tensor]:
         return self._result
-
-
-_lock = threading.Lock()
-_dispatchers: dict[tuple[dist.ProcessGroup, float, Switch | None], Dispatcher] = {}
-_states: OrderedDict[tuple[Any, ...], State] = OrderedDict()
-_MOST_STATES = 256  # the one that was not used for longest goes
-
-
-def _dispatcher_of(group: dist.ProcessGroup | None, state: State) -> Dispatcher:
-    workers = workers_of(group)
-    key = (workers, state.timeout, state.transport)
-    with _lock:
-        if key not in _dispatchers:
-            _dispatchers[key] = Dispatcher(*key)
-        return _dispatchers[key]
-
-
-def _default_state(group: dist.ProcessGroup | None, tensor: torch.Tensor) -> State:
-    kind = (group, tuple(tensor.shape), tensor.dtype, tensor.device, tensor.sparse_dim() if tensor.is_sparse else None)
-    with _lock:
-        found = _states.pop(kind, None) or State()
-        _states[kind] = found  # the youngest now
-        if len(_states) > _MOST_STATES:
-            _states.popitem(last=False)
-        return found
 
 
 def is_average(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor) -> bool:
@@ -115,9 +125,9 @@ def is_average(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor
     return op == dist.ReduceOp.AVG
 
 
-def perform(task: Reduction, group: dist.ProcessGroup | None, state: State, async_op: bool) -> Work | None:
+def perform(task: Reduction, workers: Workers, state: State, async_op: bool) -> Work | None:
     """Submits a task of all these workers, and waits for it unless it is to run beside the caller."""
-    _dispatcher_of(group, state).submit(task)
+    state.dispatcher(workers).submit(task)
     work = Work(task)
     if async_op:
         return work
@@ -128,7 +138,7 @@ def perform(task: Reduction, group: dist.ProcessGroup | None, state: State, asyn
 def all_reduce(
     tensor: torch.Tensor,
     op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
-    group: dist.ProcessGroup | None = None,
+    group: dist.ProcessGroup | DeviceMesh | None = None,
     async_op: bool = False,
     *,
     state: State | None = None,
@@ -137,10 +147,32 @@ def all_reduce(
 
     Dense tensors and sparse COO tensors; the latter become coalesced. Without a state, tensors of one shape and type
     share one: give each tensor that is summed again and again its own. Dense tensors of a GPU are summed there if their
-    group has NCCL (see _sides); all others in host memory, to which they are copied.
+    group has NCCL (see _sides); all others in host memory, to which they are copied. A process that is not in the group
+    does nothing and gets None, as in torch.
     """
-    check_tensor(tensor)
-    average = is_average(op, tensor)
-    chosen = state if state is not None else _default_state(group, tensor)
-    task = Sum(tensor, chosen.array_state(tensor, average=average), in_place=True)
-    return perform(task, group, chosen, async_op)
+    workers = workers_of(group)
+    if workers is None:
+        return None
+    try:
+        check_tensor(tensor)
+        average = is_average(op, tensor)
+        chosen = state if state is not None else _default_state(workers, tensor)
+        timeout = chosen.timeout if chosen.timeout is not None else workers.timeout
+        array = chosen.array_state(tensor, average=average)
+    except (TypeError, ValueError, Misuse) as error:
+        refuse(error, workers, state)
+        raise
+    return perform(Sum(tensor, array, timeout, in_place=True), workers, chosen, async_op)
+
+
+def refuse(error: Exception, workers: Workers, state: State | None) -> None:
+    """Tells the other workers, which may have been called rightly, of an error that is raised here."""
+    timeout = state.timeout if state is not None and state.timeout is not None else workers.timeout
+    if workers.size > 1:
+        workers.dispatcher(None if state is None else state.transport).submit(Refusal(error, timeout))
+
+
+def _default_state(workers: Workers, tensor: torch.Tensor) -> State:
+    sparse_dims = tensor.sparse_dim() if tensor.is_sparse else None
+    kind = (tuple(tensor.shape), tensor.dtype, tensor.device, sparse_dims)
+    return workers.state_for(kind, State)

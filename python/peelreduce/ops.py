@@ -12,7 +12,9 @@ A plan is everything that workers must agree on, as text: make it on one of them
 options. A message is two tensors: `index` says which items there are, `payload` holds their values. Those of a sketch
 have the same sizes on all workers, and whatever combines them by bitwise OR and by SUM will do. Cells are integers
 (unless they are asked to be floats), so that every order of summation gives the same bits. Packed messages are as long
-as what their worker has, and only `merge` adds them up, as it does messages whose index is a list.
+as what their worker has, and only `merge` adds them up, as it does messages whose index is a list. Fixed cells have room
+for as many workers as their plan: `merge` is told how many each message holds, and refuses more. A collective is not
+told: do not sum more workers than the plan was made for.
 
 An item is `grain` elements in a row. `lost` holds the numbers of those that did not peel, in increasing order: if it is
 empty, nothing was lost.
@@ -29,6 +31,7 @@ compile into one graph with torch._dynamo.config.capture_dynamic_output_shape_op
 
 import functools
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,6 +70,7 @@ class Facts:
     grain: int
     items: int  # that the array has, zero or not
     workers: int
+    most_workers: int  # that a message may hold: `workers` where fixed cells would wrap, else no limit to speak of
     scale: int
     index_words: int
     payload_dtype: torch.dtype
@@ -180,34 +184,44 @@ def _(indices: Tensor, values: Tensor, plan: str) -> tuple[Tensor, Tensor]:
 
 
 @custom_op("peelreduce::merge", mutates_args=())
-def merge(index_a: Tensor, payload_a: Tensor, index_b: Tensor, payload_b: Tensor, plan: str) -> tuple[Tensor, Tensor]:
-    """The sum of two messages of one plan, without decoding them."""
-    _check_message(index_a, payload_a, plan)
-    _check_message(index_b, payload_b, plan)
-    _check_device(payload_b, payload_a)
+def merge(
+    index_a: Tensor, payload_a: Tensor, index_b: Tensor, payload_b: Tensor, workers: Sequence[int], plan: str
+) -> tuple[Tensor, Tensor]:
+    """The sum of two messages of one plan, without decoding them.
+
+    `workers` says how many workers' messages are added up in each of the two: [1, 1] for two that `encode` made, [2, 1]
+    for the sum of those and a third. Tensors do not know, since collectives add them up as well; and fixed cells wrap
+    where there are more than facts(plan).most_workers, which is therefore refused.
+    """
+    _check_summands((index_a, payload_a), (index_b, payload_b), workers, plan)
     if payload_a.is_cuda:
-        return _merge_on_gpu((index_a, payload_a), (index_b, payload_b), plan)
-    merged = _message(index_a, payload_a, plan)
-    _opened(plan).merge(merged, _message(index_b, payload_b, plan))
+        return _merge_on_gpu((index_a, payload_a), (index_b, payload_b), workers, plan)
+    return _merge_on_host((index_a, payload_a), (index_b, payload_b), workers, plan)
+
+
+def _merge_on_host(
+    a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], workers: Sequence[int], plan: str
+) -> tuple[Tensor, Tensor]:
+    merged = _message(*a, plan, workers[0])
+    _opened(plan).merge(merged, _message(*b, plan, workers[1]))
     return _parts(merged)
 
 
-def _merge_on_gpu(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], plan: str) -> tuple[Tensor, Tensor]:
+def _merge_on_gpu(
+    a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], workers: Sequence[int], plan: str
+) -> tuple[Tensor, Tensor]:
     said = facts(plan)
     if said.codec == "sketch" and said.index != "list":
-        return _gpu_codec.merge(_opened(plan), a, b)
-    on_host = [part.cpu() for part in (*a, *b)]
-    merged = _message(*on_host[:2], plan)
-    _opened(plan).merge(merged, _message(*on_host[2:], plan))
-    index, payload = _parts(merged)
+        return _gpu_codec.merge(_opened(plan), a, b, workers)
+    index, payload = _merge_on_host((a[0].cpu(), a[1].cpu()), (b[0].cpu(), b[1].cpu()), workers, plan)
     return index.to(a[0].device), payload.to(a[1].device)
 
 
 @merge.register_fake
-def _(index_a: Tensor, payload_a: Tensor, index_b: Tensor, payload_b: Tensor, plan: str) -> tuple[Tensor, Tensor]:
-    _check_message(index_a, payload_a, plan)
-    _check_message(index_b, payload_b, plan)
-    _check_device(payload_b, payload_a)
+def _(
+    index_a: Tensor, payload_a: Tensor, index_b: Tensor, payload_b: Tensor, workers: Sequence[int], plan: str
+) -> tuple[Tensor, Tensor]:
+    _check_summands((index_a, payload_a), (index_b, payload_b), workers, plan)
     return _fake_message(payload_a, plan)
 
 
@@ -279,6 +293,7 @@ def _facts(plan: str) -> Facts:
         grain=opened.grain,
         items=opened.items,
         workers=opened.workers,
+        most_workers=opened.most_workers,
         scale=opened.scale,
         index_words=opened.index_words,
         payload_dtype=DTYPES[opened.payload_type],
@@ -320,6 +335,22 @@ def _check_message(index: Tensor, payload: Tensor, plan: str) -> None:
     _check_device(index, payload)
 
 
+def _check_summands(
+    a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], workers: Sequence[int], plan: str
+) -> None:
+    _check_message(*a, plan)
+    _check_message(*b, plan)
+    _check_device(b[1], a[1])
+    if len(workers) != 2 or min(workers) < 0:
+        raise ValueError(f"workers are two numbers, how many each message holds, such as [1, 1]; not {list(workers)}.")
+    most = facts(plan).most_workers
+    if sum(workers) > most:
+        raise ValueError(
+            f"The cells have room for {most} workers, and the messages hold {workers[0]} and {workers[1]}; encode with a "
+            "plan for more workers."
+        )
+
+
 def _check_coo(indices: Tensor, values: Tensor, plan: str) -> None:
     _check(indices, "indices", torch.int64)
     _check(values, "values", facts(plan).dtype)
@@ -331,10 +362,10 @@ def _check_device(tensor: Tensor, other: Tensor) -> None:
         raise ValueError(f"A message is on one device, not on {tensor.device} and {other.device}; copy one of its parts.")
 
 
-def _message(index: Tensor, payload: Tensor, plan: str) -> _core.Message:
-    """A copy of a message, whose sizes fit the plan."""
+def _message(index: Tensor, payload: Tensor, plan: str, workers: int | None = None) -> _core.Message:
+    """A copy of a message, whose sizes fit the plan; one that is merged says how many workers it holds."""
     words, cells = index.contiguous(), payload.contiguous()
-    return _opened(plan).message(words.data_ptr(), words.numel(), cells.data_ptr(), cells.nbytes)
+    return _opened(plan).message(words.data_ptr(), words.numel(), cells.data_ptr(), cells.nbytes, workers)
 
 
 def _parts(message: _core.Message) -> tuple[Tensor, Tensor]:

@@ -133,7 +133,7 @@ def test_tensors_of_one_shape_may_be_under_way_at_once() -> None:
 def _sum_over_many_groups(rank: int, size: int) -> None:
     pair = dist.new_group([0, 1])
     for attempt in range(6):
-        states = [peelreduce.State(timeout=30 + 10 * attempt + n) for n in range(2)]  # a dispatcher for each
+        states = [peelreduce.State(timeout=30 + 10 * attempt + n) for n in range(2)]  # which does not matter
         tensors = [torch.full((100,), 1.0), torch.full((100,), 100.0)]
         works = [peelreduce.all_reduce(x, async_op=True, state=s) for x, s in zip(tensors, states, strict=True)]
         for work in works:

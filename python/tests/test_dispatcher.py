@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from peelreduce import _core
-from peelreduce._dispatcher import Dispatcher, FailedHere, Lane, Refused, _failed_collective
+from peelreduce._dispatcher import FailedHere, InStep, Lane, Lanes, explained
 from peelreduce._link import LinkFacts
 from peelreduce._place import Place
+from peelreduce._rendezvous import Left
 
 
 class Exchange:
@@ -43,23 +44,32 @@ class Wire:
 
     def start(self, what: object) -> object:
         self.note("start")
-        return SimpleNamespace(drop=lambda: self.note("drop"), wait=lambda: self.note("wait"))
+        return SimpleNamespace(drop=lambda: self._drop(), wait=lambda seconds: self._wait())
+
+    def _drop(self) -> bool:
+        self.note("drop")
+        return True
+
+    def _wait(self) -> bool:
+        self.note("wait")
+        return True
 
     def join(self) -> None:
         self.note("join")
 
 
 def _lane(note_error: Callable[[BaseException], object] = lambda error: error) -> Lane:
-    transport = SimpleNamespace(rank=0, size=2, moves_buffers=True, sums_floats=True)
-    return Lane(transport, LinkFacts(1e-5, 1e9, 1e9), note_error)
+    transport = SimpleNamespace(rank=0, size=2, moves_buffers=True, sums_floats=True, times_out=False)
+    lanes = SimpleNamespace(session=0, break_down=lambda error, task: note_error(error))
+    return Lane(transport, LinkFacts(1e-5, 1e9, 1e9), lanes)
 
 
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (torch.OutOfMemoryError("2 GiB are wanted."), "no device memory left, .* in vain: 2 GiB are wanted"),
-        (MemoryError("std::bad_alloc"), "no host memory left, .* in vain: std::bad_alloc"),
-        (RuntimeError("a kernel is missing"), "This worker failed, .* in vain: a kernel is missing"),
+        (torch.OutOfMemoryError("2 GiB are wanted."), "no device memory left, .* told the others: 2 GiB are wanted"),
+        (MemoryError("std::bad_alloc"), "no host memory left, .* told the others: std::bad_alloc"),
+        (RuntimeError("a kernel is missing"), "This worker failed, .* told the others: a kernel is missing"),
     ],
 )
 def test_what_fails_while_encoding_is_this_workers_own(error: Exception, told: str) -> None:
@@ -67,18 +77,19 @@ def test_what_fails_while_encoding_is_this_workers_own(error: Exception, told: s
     with pytest.raises(FailedHere, match=told) as caught:
         _lane().drive(lambda: exchange)
     assert caught.value.__cause__ is error
-    assert _failed_collective(caught.value) is caught.value
+    assert explained(caught.value) is caught.value
     assert exchange.is_closed
 
 
 def test_memory_that_a_collective_lacks_is_this_workers_own() -> None:
-    told = _failed_collective(torch.OutOfMemoryError("Tried to allocate 2 GiB."))
+    told = explained(torch.OutOfMemoryError("Tried to allocate 2 GiB."))
     assert str(told).startswith("This worker has no device memory left")
 
 
 def test_an_exchange_that_never_moved_is_refused() -> None:
-    with pytest.raises(Refused, match="Workers differ"):
-        _lane().drive(lambda: Exchange([], _core.Error("Workers differ in elements.")))
+    with pytest.raises(InStep, match="Workers differ") as caught:
+        _lane().drive(lambda: Exchange([], _core.Disagreement("Workers differ in elements.")))
+    assert isinstance(caught.value.error, _core.Disagreement)
 
 
 def test_the_wire_has_ended_before_memory_goes_back() -> None:
@@ -110,19 +121,19 @@ def test_a_refusal_leaves_the_wire_alone() -> None:
     wire = Wire(exchange)
     lane = _lane(lambda error: wire.note("abort"))
     lane.side = SimpleNamespace(wire=wire)
-    with pytest.raises(Refused):
+    with pytest.raises(InStep):
         lane.drive(lambda: exchange)
     assert wire.done == []
 
 
 def test_the_first_error_is_that_of_all_later_tasks() -> None:
-    dispatcher = Dispatcher(None, 30)
+    lanes = Lanes(None, None, Left(), 0)
     aborts: list[str] = []
-    dispatcher._sides = SimpleNamespace(abort=lambda: aborts.append("abort"))
+    lanes._sides = SimpleNamespace(abort=lambda: aborts.append("abort"))
     first = _core.Error("A worker is gone.")
-    assert dispatcher._note_error(first) is first
-    assert "A collective failed: aborted" in str(dispatcher._note_error(RuntimeError("aborted")))
-    assert dispatcher._error is first
+    assert lanes.break_down(first) is first
+    assert lanes.break_down(RuntimeError("aborted")) is first
+    assert lanes.is_broken
     assert aborts == ["abort"]
 
 

@@ -45,9 +45,9 @@ def test_everything_is_as_on_the_host(name: str) -> None:
     on_gpu = [ops.encode(x.cuda(), plan) for x in gradients]
     for a, b in zip(on_gpu, on_host, strict=True):
         assert _equal(a, b)
-    total = ops.merge(*ops.merge(*on_gpu[0], *on_gpu[1], plan), *on_gpu[2], plan)
+    total = ops.merge(*ops.merge(*on_gpu[0], *on_gpu[1], [1, 1], plan), *on_gpu[2], [2, 1], plan)
     assert _equal(on_gpu[0], on_host[0])
-    assert _equal(total, ops.merge(*ops.merge(*on_host[0], *on_host[1], plan), *on_host[2], plan))
+    assert _equal(total, ops.merge(*ops.merge(*on_host[0], *on_host[1], [1, 1], plan), *on_host[2], [2, 1], plan))
     decoded, lost = ops.decode(*total, plan)
     assert torch.equal(decoded.cpu(), sum(gradients))
     assert lost.numel() == 0
@@ -93,7 +93,7 @@ def test_a_sketch_is_encoded_without_waiting() -> None:
     torch.cuda.set_sync_debug_mode("error")
     try:
         index, payload = ops.encode(x, plan)
-        ops.merge(index, payload, index, payload, plan)
+        ops.merge(index, payload, index, payload, [1, 1], plan)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -106,7 +106,7 @@ def test_torch_checks_the_operators(name: str) -> None:
     calls: list[tuple[Any, tuple[Any, ...]]] = [
         (ops.encode, (_gradient(5).cuda(), plan)),
         (ops.encode_sparse, (indices, values, plan)),
-        (ops.merge, (*a, *b, plan)),
+        (ops.merge, (*a, *b, [1, 1], plan)),
         (ops.decode, (*a, plan)),
         (ops.decode_sparse, (*a, plan)),
     ]
@@ -118,7 +118,7 @@ def test_a_sum_compiles_to_one_graph() -> None:
     plan = _plan("sketch")
 
     def total(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return ops.decode(*ops.merge(*ops.encode(2 * x, plan), *ops.encode(y, plan), plan), plan)
+        return ops.decode(*ops.merge(*ops.encode(2 * x, plan), *ops.encode(y, plan), [1, 1], plan), plan)
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         torch._dynamo.reset()
@@ -131,6 +131,8 @@ def test_a_sum_compiles_to_one_graph() -> None:
 def test_misuse_is_refused() -> None:
     plan = _plan("sketch")
     index, payload = ops.encode(_gradient(1).cuda(), plan)
+    with pytest.raises(ValueError, match="room for 3 workers, and the messages hold 2 and 2"):
+        ops.merge(index, payload, index, payload, [2, 2], plan)
     with pytest.raises(ValueError, match="one device, not on cuda:0 and cpu"):
         ops.decode(index, payload.cpu(), plan)
     with pytest.raises(peelreduce.Error, match="words where the plan asks for"):

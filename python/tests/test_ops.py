@@ -90,8 +90,8 @@ def test_three_messages_are_merged_to_their_sum(name: str) -> None:
     first, *others = [ops.encode(x, plan) for x in gradients]
     before = tuple(part.clone() for part in first)
     total = first
-    for message in others:
-        total = ops.merge(*total, *message, plan)
+    for held, message in enumerate(others, 1):
+        total = ops.merge(*total, *message, [held, 1], plan)
     decoded, lost = ops.decode(*total, plan)
     assert torch.equal(decoded, sum(gradients))
     assert lost.numel() == 0
@@ -138,11 +138,43 @@ def test_rounding_stays_within_the_bound() -> None:
     largest = max(x.abs().max().item() for x in gradients)
     plan = ops.make_plan(ELEMENTS, codec="sketch", expected_items=600, workers=3, scale=ops.fit_scale(largest, 3))
     messages = [ops.encode(x, plan) for x in gradients]
-    total = ops.merge(*ops.merge(*messages[0], *messages[1], plan), *messages[2], plan)
+    total = ops.merge(*ops.merge(*messages[0], *messages[1], [1, 1], plan), *messages[2], [2, 1], plan)
     error = ops.decode(*total, plan)[0].double() - sum(x.double() for x in gradients)
     bound = ops.facts(plan).error_bound
     assert 0 < bound < 1e-6
     assert error.abs().max() <= bound + largest * 3 * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("codec", ["packed", "sketch"])
+def test_more_workers_than_there_is_room_for_are_refused(codec: str) -> None:
+    x = torch.zeros(100)
+    x[7] = LARGEST
+    scale = ops.fit_scale(LARGEST, 2)
+    plan = ops.make_plan(100, codec=codec, expected_items=4, workers=2, cells="fixed32", scale=scale)
+    assert ops.facts(plan).most_workers == 2
+    one = ops.encode(x, plan)
+    two = ops.merge(*one, *one, [1, 1], plan)
+    assert torch.equal(ops.decode(*two, plan)[0], 2 * x)
+    for left, right, workers in [(two, one, [2, 1]), (one, two, [1, 2]), (two, two, [2, 2])]:
+        with pytest.raises(ValueError, match=f"room for 2 workers, and the messages hold {workers[0]} and {workers[1]}"):
+            ops.merge(*left, *right, workers, plan)
+        with pytest.raises(ValueError, match="room for 2 workers"), FakeTensorMode(allow_non_fake_inputs=True):
+            ops.merge(*left, *right, workers, plan)
+    for wrong in ([1], [1, 1, 0], [2, -1]):
+        with pytest.raises(ValueError, match="two numbers"):
+            ops.merge(*one, *one, wrong, plan)
+
+
+def test_native_values_have_room_for_any_number_of_workers() -> None:
+    plan = ops.make_plan(100, workers=1)
+    x = torch.zeros(100)
+    x[7] = 1
+    total = ops.encode(x, plan)
+    for doubled in range(10):
+        total = ops.merge(*total, *total, [2**doubled, 2**doubled], plan)
+    assert ops.decode(*total, plan)[0][7] == 1024
+    with pytest.raises(ValueError, match="encode with a plan for more workers"):
+        ops.merge(*total, *total, [2**62, 2**62], plan)
 
 
 def _sum_by_collectives(rank: int, size: int) -> None:
@@ -170,7 +202,7 @@ def _calls(name: str) -> list[tuple[Any, tuple[Any, ...]]]:
     return [
         (ops.encode, (_gradient(5), plan)),
         (ops.encode_sparse, (indices, values, plan)),
-        (ops.merge, (*a, *b, plan)),
+        (ops.merge, (*a, *b, [1, 1], plan)),
         (ops.decode, (*a, plan)),
         (ops.decode_sparse, (*a, plan)),
     ]
@@ -196,7 +228,7 @@ def test_a_sum_compiles_to_one_graph(name: str, backend: str) -> None:
     plan = _plan(name)
 
     def total(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        merged = ops.merge(*ops.encode(2 * x, plan), *ops.encode(y, plan), plan)
+        merged = ops.merge(*ops.encode(2 * x, plan), *ops.encode(y, plan), [1, 1], plan)
         decoded, lost = ops.decode(*merged, plan)
         return decoded + 1, lost
 
@@ -326,7 +358,7 @@ def test_messages_of_another_size_are_refused(name: str) -> None:
                 decode(*message, plan)
         for pair in ((*message, index, payload), (index, payload, *message)):
             with pytest.raises(peelreduce.Error):
-                ops.merge(*pair, plan)
+                ops.merge(*pair, [1, 1], plan)
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from peelreduce._dispatcher import Lane, Refused
+from peelreduce._dispatcher import InStep, Lane
 from peelreduce._link import LinkFacts
 from peelreduce._tasks import ArrayState, ReduceScatter
-from peelreduce._transport import make_transport, reserve_names
+from peelreduce._transport import make_transport
 from peelreduce._whole_sums import WholeSums
 from workers import run_workers
 
@@ -27,9 +27,9 @@ class Scatters:
 
 
 def _lane() -> Lane:
-    group = dist.group.WORLD
-    (name,) = reserve_names(group, 1)
-    lane = Lane(make_transport(group, name, 30), LinkFacts(1e-5, 1e9, 1e9), lambda error: error)
+    store = dist.PrefixStore("lane", dist.distributed_c10d._get_default_store())
+    transport = make_transport(store, dist.get_rank(), dist.get_world_size(), 30)
+    lane = Lane(transport, LinkFacts(1e-5, 1e9, 1e9), SimpleNamespace(session=0))
     lane.side = SimpleNamespace(world=lane.world, wire=Scatters())
     return lane
 
@@ -44,7 +44,7 @@ def _scatter(
 ) -> torch.Tensor:
     tensor = torch.arange(lane.world.size * share).to(dtype)
     memory = state or ArrayState(tensor, average=False, strategy="auto")
-    task = ReduceScatter(tensor, torch.empty(share, dtype=dtype), memory, whole)
+    task = ReduceScatter(tensor, torch.empty(share, dtype=dtype), memory, whole, 30)
     task._fetch()
     task.run(lane)
     return task.result.value()
@@ -55,9 +55,9 @@ def _agree(rank: int, size: int) -> None:
     expected = size * torch.arange(size * 10.0)[10 * rank :][:10]
     assert torch.equal(_scatter(lane, 10, WholeSums("dense")), expected)
     assert lane.side.wire.count == 1
-    with pytest.raises(Refused, match=f"Workers differ in elements: it is {10 * size} on worker 0"):
+    with pytest.raises(InStep, match=f"Workers differ in elements: it is {10 * size} on worker 0"):
         _scatter(lane, 10 + rank, WholeSums("dense"))
-    with pytest.raises(Refused, match="Workers differ in strategy: it is dense on worker 0 and auto on worker 1"):
+    with pytest.raises(InStep, match="Workers differ in strategy: it is dense on worker 0 and auto on worker 1"):
         _scatter(lane, 10, WholeSums("dense" if rank == 0 else "auto"))
     assert torch.equal(_scatter(lane, 10, WholeSums("dense")), expected)  # a refusal is not the end
     assert lane.side.wire.count == 2

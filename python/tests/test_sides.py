@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from peelreduce import _core, _gpu, _sides
-from peelreduce._dispatcher import Dispatcher, Task
+from peelreduce._dispatcher import Lanes, Task
 from peelreduce._link import measure_link
+from peelreduce._rendezvous import Left
 from peelreduce._wire import Wire
 from workers import run_workers
 
@@ -23,7 +24,7 @@ def test_all_workers_hear_all_answers() -> None:
 
 
 def _obstacle(rank: int, size: int) -> str:
-    return _sides.obstacle(dist.group.WORLD)
+    return _sides.obstacle(dist.get_backend_config(dist.group.WORLD))
 
 
 def test_a_group_without_nccl_is_an_obstacle() -> None:
@@ -41,34 +42,34 @@ FIRST, SECOND = torch.device("cuda", 1), torch.device("cuda", 0)
 def test_the_first_device_to_be_submitted_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever lane comes first to a task."""
     side = object()
-    monkeypatch.setattr(_sides.Sides, "_decide", lambda self, device, name: side if device == FIRST else None)
-    monkeypatch.setattr(Dispatcher, "_start", lambda self: None)
-    dispatcher = Dispatcher(None, 30)
+    monkeypatch.setattr(_sides.Sides, "_decide", lambda self, device, *others: side if device == FIRST else None)
+    monkeypatch.setattr(Lanes, "_run", lambda self, number: None)
+    lanes = Lanes(None, None, Left(), 0)
     for device in (FIRST, SECOND):
         task = Task()
         task.device = device
-        dispatcher.submit(task)
-    assert dispatcher._sides.side_of(SECOND, "name") is None
-    assert dispatcher._sides.side_of(FIRST, "name") is side
+        lanes.submit(task)
+    assert lanes._sides.side_of(SECOND, None, 30) is None
+    assert lanes._sides.side_of(FIRST, None, 30) is side
 
 
 def test_an_error_aborts_the_wire_while_another_lane_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     deciding, aborted = threading.Event(), threading.Event()
 
-    def decide(self: _sides.Sides, device: torch.device, name: str) -> None:
+    def decide(self: _sides.Sides, device: torch.device, *others: object) -> None:
         self._wire = SimpleNamespace(abort=aborted.set)
         deciding.set()
         assert aborted.wait(30)
         raise _core.Error("aborted")
 
     monkeypatch.setattr(_sides.Sides, "_decide", decide)
-    sides = _sides.Sides(None, 30)
+    sides = _sides.Sides(None)
     sides.note(FIRST)
     heard: list[str] = []
 
     def ask() -> None:
         try:
-            sides.side_of(FIRST, "name")
+            sides.side_of(FIRST, None, 30)
         except _core.Error as error:
             heard.append(str(error))
 
@@ -84,9 +85,9 @@ def test_an_error_aborts_the_wire_while_another_lane_decides(monkeypatch: pytest
 
 def test_what_is_on_the_wire_is_awaited_for_so_long() -> None:
     stuck = SimpleNamespace(query=lambda: False)
-    wire = SimpleNamespace(device=FIRST, _timeout=0.01)
-    with pytest.raises(_core.Error, match="cuda:1 did not end within 0.01 s"):
-        Wire.await_event(wire, stuck)
+    wire = SimpleNamespace(device=FIRST, _timeout=0.01, stream=SimpleNamespace(record_event=lambda: stuck))
+    with pytest.raises(_core.TimedOut, match="cuda:1 did not end within 0.01 s"):
+        Wire.await_all(wire)
 
 
 def _count_waits(rank: int, size: int) -> tuple[int, int]:

@@ -113,9 +113,9 @@ def tell_error(rank: int, folder: str, seconds: float, error: BaseException) -> 
     raise RuntimeError(_TOLD)
 
 
-def run_until_told(function: Callable[..., Any], folder: str) -> list[tuple[float, str]]:
+def run_until_told(function: Callable[..., Any], folder: str, *arguments: Any) -> list[tuple[float, str]]:
     """After how many seconds workers 0 and 1 got an error, and which."""
     with pytest.raises(AssertionError, match=_TOLD):
-        run_workers(3, function, folder, seconds=60)
+        run_workers(3, function, folder, *arguments, seconds=60)
     told = [pathlib.Path(folder, str(rank)).read_text().split("\n", 1) for rank in (0, 1)]
     return [(float(seconds), error) for seconds, error in told]

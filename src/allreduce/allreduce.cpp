@@ -25,7 +25,11 @@ World world_of(Communicator& communicator, const StateOptions& options, ElementT
   }
   world.moves_buffers = communicator.offers(Collective::Kind::all_to_all, type) &&
                         communicator.offers(Collective::Kind::all_gather, type);
-  world.sums_floats = communicator.offers(Collective::Kind::sum, ElementType::float32);
+  world.sums = {};
+  for (unsigned one = 0; one < 8; ++one) {
+    const auto number = static_cast<ElementType>(one);
+    if (communicator.offers(Collective::Kind::sum, number)) world.sums.add(number);
+  }
   return world;
 }
 
@@ -74,6 +78,11 @@ Report run(Communicator& communicator, Exchange& exchange, const StateOptions& o
 
 Report allreduce(Communicator& communicator, Dense x, State& state) {
   Exchange exchange(state, detail::world_of(communicator, state.options(), x.type, x.memory), x);
+  return detail::run(communicator, exchange, state.options());
+}
+
+Report allreduce(Communicator& communicator, Dense x, Dense residual, State& state) {
+  Exchange exchange(state, detail::world_of(communicator, state.options(), x.type, x.memory), x, residual);
   return detail::run(communicator, exchange, state.options());
 }
 

@@ -71,9 +71,10 @@ void refuse_unfit(const Chunk& chunk, Unfit why) {
   const bool range = why == Unfit::out_of_range;
   throw Error(range ? ErrorCode::overflow : ErrorCode::not_finite,
               std::string("A worker has ") + (range ? "values that fit no fixed-point scale" : "NaN or infinity") +
-                  " in \"" + chunk.options.name +
-                  "\", and this transport adds integers only; parts of the array may be summed already, so skip the "
-                  "step, or use another transport.");
+                  " in \"" + chunk.options.name + "\", and this transport cannot add " +
+                  std::string(name(chunk.view.type())) +
+                  " as they are; parts of the array may be summed already, so skip the step, or use another "
+                  "transport.");
 }
 
 }  // namespace peel::detail

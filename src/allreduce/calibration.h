@@ -28,7 +28,7 @@ enum class Unfit : std::uint8_t {
   out_of_range,  // they fit no scale: doubles beyond 2^900, or integers that are wider than the cells
 };
 
-// Thrown on every worker where a transport that adds integers only meets such values.
+// Thrown on every worker where a transport that cannot add the array's own type meets such values.
 [[noreturn]] void refuse_unfit(const Chunk& chunk, Unfit why);
 
 }  // namespace peel::detail

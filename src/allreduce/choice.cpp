@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <string>
 
 #include "allreduce/parcel.h"
 #include "allreduce/view.h"
+#include "peel/error.h"
 
 namespace peel::detail {
 
@@ -84,19 +86,35 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
   }
 }
 
-bool possible(Strategy strategy, const World& world, const ChunkShape& shape) {
-  switch (strategy) {
+bool possible(const Choice& choice, const World& world, const ChunkShape& shape) {
+  switch (choice.strategy) {
     case Strategy::dense:
-      return !shape.sparse && (world.sums_floats || is_integer(shape.type));
+      return !shape.sparse && world.sums.has(shape.type);
     case Strategy::split:
     case Strategy::gather:
       return world.moves_buffers;
     default:
-      return true;
+      return world.sums.has(choice.plan.payload_type());
   }
 }
 
-CellType integer_cells(ElementType type) { return size_of(type) == 8 ? CellType::fixed64 : CellType::fixed32; }
+[[noreturn]] void refuse_sum(const std::string& what) {
+  throw Error(ErrorCode::unsupported, "this transport cannot add " + what +
+                                          "; use another strategy, cell type or element type, or another transport.");
+}
+
+Choice require_possible(const Choice& choice, const World& world, const ChunkShape& shape) {
+  if (possible(choice, world, shape)) return choice;
+  refuse_sum(std::string(name(choice.plan.payload_type())) + ", as the strategy " + std::string(name(choice.strategy)) +
+             " does with " + std::string(name(shape.type)));
+}
+
+// Cells that hold the type exactly enough, and that the transport can add: wider ones where it must be. Never narrower
+// ones: nobody asked for less precision.
+CellType integer_cells(ElementType type, const World& world) {
+  const bool wide = size_of(type) == 8 || (!world.sums.has(ElementType::int32) && world.sums.has(ElementType::int64));
+  return wide ? CellType::fixed64 : CellType::fixed32;
+}
 
 // Values three bits larger than the last step's still fit. Doubles beyond 2^900 have no scale that fit_scale allows:
 // they overflow any, which the strategies know to mend.
@@ -159,14 +177,16 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
   o.headroom_permille = memory.headroom_permille();
   o.codec = strategy == Strategy::sketch ? Codec::sketch : Codec::packed;
   o.cells = strategy == Strategy::sketch || options.cells == CellType::native ? options.cells : CellType::automatic;
-  if (strategy == Strategy::sketch && o.cells == CellType::native) o.cells = CellType::automatic;
-  if (strategy == Strategy::packed && !world.sums_floats && !is_integer(shape.type)) {
-    o.cells = integer_cells(shape.type);
+  if (strategy == Strategy::sketch && (o.cells == CellType::native || o.cells == CellType::automatic)) {
+    o.cells = integer_cells(shape.type, world);
   }
-  const CellType cells =
-      o.cells == CellType::automatic && strategy == Strategy::sketch ? integer_cells(shape.type) : o.cells;
-  o.scale = scale_for(cells, world, shape.type, memory);
-  if (strategy == Strategy::sketch) o.payload_bytes = shape.estimate_bytes;
+  if (strategy == Strategy::packed && !world.sums.has(shape.type)) o.cells = integer_cells(shape.type, world);
+  o.scale = scale_for(o.cells, world, shape.type, memory);
+  if (strategy == Strategy::sketch && shape.estimate_bytes != 0) {
+    o.payload_bytes = shape.estimate_bytes;
+    // Other cells in every step: what one step cannot tell apart, and feeds back, the next one can.
+    o.seed = options.seed + memory.steps;
+  }
   Plan plan = Plan::make(o);
   if (options.index != Index::automatic || plan.index() != Index::bloom) return plan;
   // A filter saves bytes and costs a pass over all items: take it where the wire is slow enough.
@@ -181,19 +201,23 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
   const auto with = [&](Strategy strategy) -> Choice {
     return {strategy, plan_for(strategy, options, world, shape, memory)};
   };
-  if (shape.estimate_bytes != 0) return with(Strategy::sketch);
-  if (options.strategy != Strategy::automatic) return with(options.strategy);
-  const Strategy unknowing = world.moves_buffers ? Strategy::split : Strategy::packed;
-  if (memory.steps == 0) return with(unknowing);
+  const auto only = [&](Strategy strategy) { return require_possible(with(strategy), world, shape); };
+  if (shape.estimate_bytes != 0) return only(Strategy::sketch);
+  if (options.strategy != Strategy::automatic) return only(options.strategy);
+  if (memory.steps == 0 && world.moves_buffers) return with(Strategy::split);
+  if (memory.steps == 0) {
+    const Choice packed = with(Strategy::packed);
+    if (possible(packed, world, shape)) return packed;
+  }
 
   std::optional<Choice> best;
   double least = 0;
   for (const Strategy strategy :
        {Strategy::dense, Strategy::split, Strategy::gather, Strategy::packed, Strategy::sketch}) {
-    if (!possible(strategy, world, shape)) continue;
     // Sums of fixed cells are rounded to a shared scale: not what somebody gets who did not ask for it.
     if (strategy == Strategy::sketch && world.moves_buffers) continue;
     const Choice choice = with(strategy);
+    if (!possible(choice, world, shape)) continue;
     const double seconds = expected_seconds(strategy, choice.plan, world, shape, memory) *
                            (strategy == Strategy::dense ? kDenseMargin : 1);
     if (!best || seconds < least) {
@@ -201,7 +225,16 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
       least = seconds;
     }
   }
+  if (!best) refuse_sum(std::string(name(shape.type)) + ", nor the integers that they could be turned into");
   return *best;
+}
+
+Choice plain_choice(const StateOptions& options, const World& world, const ChunkShape& shape,
+                    const ChunkMemory& memory) {
+  const Strategy summing = shape.sparse || !world.sums.has(shape.type) ? Strategy::packed : Strategy::dense;
+  const Strategy moving = shape.sparse ? Strategy::gather : Strategy::split;
+  const Strategy plain = summing == Strategy::packed && world.moves_buffers ? moving : summing;
+  return require_possible({plain, plan_for(plain, options, world, shape, memory)}, world, shape);
 }
 
 }  // namespace peel::detail

@@ -26,11 +26,16 @@ struct ChunkShape {
   std::uint64_t estimate_bytes = 0;  // of this chunk's payload; 0: lossless
 };
 
-// With what is remembered, or without: the default that needs no knowledge is split, which sends what there is, or
+// With what is remembered, or without. Throws peel::Error where the transport can add nothing that the strategies which
+// are allowed would sum. The default that needs no knowledge is split, which sends what there is, or
 // packed with a bitmap where buffers cannot be moved.
 Choice choose(const StateOptions& options, const World& world, const ChunkShape& shape, const ChunkMemory& memory);
 
-// The plan for one strategy.
+// The least clever one that this view and this transport allow, for workers that were told not to be clever.
+Choice plain_choice(const StateOptions& options, const World& world, const ChunkShape& shape,
+                    const ChunkMemory& memory);
+
+// The plan for one strategy. Its payload may be of a type that the transport cannot add: choose() refuses that.
 Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
               const ChunkMemory& memory);
 

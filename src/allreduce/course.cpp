@@ -1,6 +1,7 @@
 #include "allreduce/course.h"
 
 #include <algorithm>
+#include <cstring>
 
 #if PEEL_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
@@ -20,6 +21,16 @@ Timed::~Timed() {
   nvtxRangePop();
 #endif
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void clear(const World& world, Dense array) {
+  const std::size_t bytes = array.size * size_of(array.type);
+  if (bytes == 0) return;
+  if (array.memory == Memory::device) {
+    world.device->clear(array.data, bytes);
+  } else {
+    std::memset(array.data, 0, bytes);
+  }
 }
 
 std::unique_ptr<Course> make_course(Strategy strategy) {

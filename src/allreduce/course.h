@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allreduce/choice.h"
+#include "allreduce/estimate.h"
 #include "allreduce/memory.h"
 #include "allreduce/view.h"
 #include "peel/exchange.h"
@@ -15,17 +16,24 @@
 
 namespace peel::detail {
 
+// Zeros, in whichever memory; nothing where there is no array.
+void clear(const World& world, Dense array);
+
 // Everything a course needs of its chunk.
 struct Chunk {
   const World& world;
   const StateOptions& options;
   ChunkMemory& memory;
   Slot& slot;
-  Report& report;  // of the whole exchange: courses add to it
+  Report& report;      // of the whole exchange: courses add to it
+  StepEnergy& energy;  // the same
   ChunkShape shape;
   ChunkView view;
   Choice choice;
+  Dense residual = {};  // of a dense chunk, or nothing; x is this worker's own until the sum is written
 
+  [[nodiscard]] bool estimates() const { return choice.strategy == Strategy::sketch && shape.estimate_bytes != 0; }
+  void clear_residual() const { clear(world, residual); }  // nothing is missed
   [[nodiscard]] Execution execution() const {
     Execution with = options.execution;
     with.workspace = &slot.workspace;

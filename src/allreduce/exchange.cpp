@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -18,6 +19,7 @@
 #include <xxhash.h>
 
 #include "allreduce/course.h"
+#include "allreduce/estimate.h"
 #include "allreduce/layout.h"
 #include "allreduce/opening.h"
 #include "allreduce/scatter.h"
@@ -39,7 +41,6 @@ std::string refusal(const StateData& state, const World& world, ElementType type
                     Outcome outcome, bool sparse) {
   const StateOptions& o = state.options;
   if (elements > std::uint64_t{1} << 43) return "an array has at most 2^43 elements; split it.";
-  if (state.busy) return "its state is in use by another exchange; give each bucket a state of its own.";
   if (o.grain > 1024 || (o.grain != 0 && !std::has_single_bit(o.grain))) {
     return "the grain must be 0 (found by itself) or a power of two from 1 to 1024.";
   }
@@ -47,8 +48,9 @@ std::string refusal(const StateData& state, const World& world, ElementType type
   if (!world.moves_buffers && (strategy == Strategy::split || strategy == Strategy::gather)) {
     return "this transport can only SUM and OR; use packed, sketch or auto.";
   }
-  if (!world.sums_floats && strategy == Strategy::dense && !is_integer(type)) {
-    return "this transport adds integers only; use packed, sketch or auto.";
+  if (strategy == Strategy::dense && !world.sums.has(type)) {
+    if (world.sums == SumTypes::integers()) return "this transport adds integers only; use packed, sketch or auto.";
+    return "this transport cannot add " + std::string(name(type)) + "; use another strategy or auto.";
   }
   if (o.index == Index::list && strategy != Strategy::split && strategy != Strategy::gather) {
     return "lists cannot be combined by OR; use index bitmap, bloom or auto (split and gather code lists by "
@@ -78,8 +80,9 @@ std::string refusal(const StateData& state, const World& world, Dense x, Outcome
   if (x.memory == Memory::device && world.device->workers() < world.size) {
     return "its device was made for fewer workers; make one for all of them.";
   }
-  if (x.memory == Memory::device && !world.sums_floats) {
-    return "this transport adds integers only, and reaches host memory only; copy the array to the host.";
+  if (x.memory == Memory::device && !world.sums.has(x.type)) {
+    return "this transport cannot add " + std::string(name(x.type)) +
+           ", and only in host memory are they turned into what it can; copy the array to the host.";
   }
   if (x.memory == Memory::device && outcome == Outcome::scattered) {
     return "a reduce-scatter works on host memory; use an all-reduce, or copy the array to the host.";
@@ -88,6 +91,18 @@ std::string refusal(const StateData& state, const World& world, Dense x, Outcome
     return "its array is not aligned to the element size; copy it to aligned memory.";
   }
   return refusal(state, world, x.type, x.size, outcome, /*sparse=*/false);
+}
+
+std::string refusal(Dense x, Dense residual) {
+  if (is_integer(x.type)) return "integers have no residual; sum floats, or do without estimates.";
+  if (residual.size != x.size || residual.type != x.type || residual.memory != x.memory) {
+    return "its residual is not like its array; give one of the same length and type, in the same memory.";
+  }
+  if (residual.data == nullptr && x.size != 0) return "its residual is a null pointer; pass memory for it.";
+  if (reinterpret_cast<std::uintptr_t>(residual.data) % size_of(x.type) != 0) {
+    return "its residual is not aligned to the element size; use aligned memory.";
+  }
+  return "";
 }
 
 std::string refusal(const StateData& state, const World& world, ConstSparse x) {
@@ -111,6 +126,16 @@ std::string refusal(const StateData& state, const World& world, ConstSparse x) {
   return refusal(state, world, x.type, o.elements, Outcome::everywhere, /*sparse=*/true);
 }
 
+std::string sums_in_words(const SumTypes& sums) {
+  if (sums == SumTypes::all()) return "";
+  if (sums == SumTypes::integers()) return ", integers only";
+  std::string text = ", adds only";
+  for (unsigned type = 0; type < 8; ++type) {
+    if (sums.has(static_cast<ElementType>(type))) text.append(" ").append(name(static_cast<ElementType>(type)));
+  }
+  return text;
+}
+
 // Of the memory of a GPU: about what they have had for years, and the same on every worker, as a measurement is not.
 constexpr double kDeviceCopySpeed = 1e12;  // bytes per second
 
@@ -130,7 +155,13 @@ class Exchange::Impl {
   Impl(State& state, const World& world, Dense x, Outcome outcome)
       : state_(state.data()), world_(world), outcome_(outcome), dense_(x), type_(x.type), elements_(x.size) {
     if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
-    open_or_release(refusal(state_, world_, x, outcome));
+    open_or_release(refused_or_claimed(refusal(state_, world_, x, outcome)));
+  }
+  Impl(State& state, const World& world, Dense x, Dense residual)
+      : state_(state.data()), world_(world), dense_(x), residual_(residual), type_(x.type), elements_(x.size) {
+    if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
+    const std::string refused = refusal(state_, world_, x, Outcome::everywhere);
+    open_or_release(refused.empty() ? refusal(x, residual) : refused);
   }
   Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
       : state_(state.data()),
@@ -139,7 +170,11 @@ class Exchange::Impl {
         sum_(&sum),
         type_(x.type),
         elements_(state.options().elements) {
-    open_or_release(refusal(state_, world_, x));
+    open_or_release(refused_or_claimed(refusal(state_, world_, x)));
+  }
+  Impl(State& state, const World& world, std::string refused)
+      : state_(state.data()), world_(world), type_(ElementType::float32), elements_(0) {
+    open_or_release(refused.empty() ? "it gave no reason." : std::move(refused));
   }
   ~Impl() { release(); }
 
@@ -203,7 +238,18 @@ class Exchange::Impl {
       slot.device = nullptr;
     }
     state_.unasked = 0;
-    state_.busy = false;
+    state_.release();
+  }
+
+  // Takes the state, and says why this exchange cannot be, or nothing. A refused one gives the state back at once:
+  // until all have agreed again, all ask.
+  std::string refused_or_claimed(std::string refused) {
+    if (!state_.claim()) return "its state is in use by another exchange; give each bucket a state of its own.";
+    holds_state_ = refused.empty();
+    if (holds_state_) return "";
+    state_.unasked = 0;
+    state_.release();
+    return refused;
   }
 
   // A constructor that throws has no destructor to give the state back.
@@ -220,11 +266,7 @@ class Exchange::Impl {
     start_ = std::chrono::steady_clock::now();
     report_.workers = world_.size;
     report_.exactness = Exactness::rounded_once;
-    if (refused.empty()) {
-      state_.busy = true;
-      holds_state_ = true;
-      remember_array();
-    }
+    if (refused.empty()) remember_array();
     if (world_.size == 1) {
       if (!refused.empty()) throw Error(ErrorCode::invalid_argument, "Worker 0 cannot take part: " + refused);
       return finish_alone();
@@ -232,7 +274,7 @@ class Exchange::Impl {
     terms_.refuse(refused);
     name_terms();
     if (refused.empty() && is_understood()) return plan_dense();
-    if (holds_state_ || !state_.busy) state_.unasked = 0;  // until all have agreed again
+    if (holds_state_) state_.unasked = 0;  // until all have agreed again
     if (refused.empty()) plan_chunks();
     opening_words_ = make_opening(terms_.fingerprint(), choices_fingerprint(),
                                   (disabled() ? kOpeningDisabled : 0) | (terms_.refused() ? kOpeningRefused : 0));
@@ -306,6 +348,7 @@ class Exchange::Impl {
     const StateOptions& o = options();
     const auto number = [](auto value) { return std::to_string(value); };
     terms_.add("version", PEEL_VERSION);
+    terms_.add("session", number(world_.session));
     terms_.add("workers", number(world_.size));
     terms_.add("elements", number(elements_));
     terms_.add("type", std::string(peel::name(type_)));
@@ -320,24 +363,24 @@ class Exchange::Impl {
     terms_.add("estimate bytes", number(o.estimate_bytes));
     terms_.add("chunk bytes", number(o.chunk_bytes));
     terms_.add("seed", number(o.seed));
+    terms_.add("residual", residual_.data != nullptr ? "yes" : "no");
     terms_.add("unasked steps", number(o.unasked_steps));
-    terms_.add("transport", std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") +
-                                (world_.sums_floats ? "" : ", integers only"));
+    terms_.add("transport",
+               std::string(world_.moves_buffers ? "moves buffers" : "sums and ors") + sums_in_words(world_.sums));
   }
 
   [[nodiscard]] ChunkShape shape_of(std::size_t chunk) const {
     const std::uint64_t elements = layout_.chunks[chunk].end - layout_.chunks[chunk].begin;
     ChunkShape shape{.elements = elements, .type = type_, .sparse = sparse(), .memory = dense_.memory};
-    if (options().estimate_bytes != 0) {
-      const double share = static_cast<double>(elements) / static_cast<double>(elements_);
-      shape.estimate_bytes = std::max<std::uint64_t>(
-          256, static_cast<std::uint64_t>(static_cast<double>(options().estimate_bytes) * share));
-    }
+    if (!estimates_.empty()) shape.estimate_bytes = estimates_[chunk];
     return shape;
   }
 
   void plan_chunks() {
     choices_.clear();
+    // Once for all chunks: while they run, what is remembered of them changes.
+    estimates_.clear();
+    if (options().estimate_bytes != 0) estimates_ = share_estimate(options().estimate_bytes, layout_, state_.chunks);
     try {
       for (std::size_t c = 0; c < layout_.chunks.size(); ++c) choices_.push_back(choose_for(c));
     } catch (const Error& error) {  // options that no plan can have: every worker shall know
@@ -348,9 +391,7 @@ class Exchange::Impl {
   [[nodiscard]] Choice choose_for(std::size_t c) const {
     const ChunkShape shape = shape_of(c);
     const ChunkMemory& memory = state_.chunks[c];
-    if (disabled_) {
-      return {plain_strategy(), plan_for(plain_strategy(), options(), world_, shape, memory)};
-    }
+    if (disabled_) return plain_choice(options(), world_, shape, memory);
     if (outcome_ == Outcome::scattered) {
       return {choose_scatter(options(), memory, shape.elements * world_.size, size_of(type_)),
               plan_for(Strategy::dense, options(), world_, shape, {})};
@@ -358,12 +399,6 @@ class Exchange::Impl {
     Choice choice = choose(options(), world_, shape, memory);
     choice.likely_bytes = likely_bytes(choice, world_, memory);
     return choice;
-  }
-
-  // The least clever one that this view and this transport allow.
-  [[nodiscard]] Strategy plain_strategy() const {
-    if (sparse()) return world_.moves_buffers ? Strategy::gather : Strategy::packed;
-    return world_.sums_floats || is_integer(type_) ? Strategy::dense : Strategy::packed;
   }
 
   // Of what was chosen, not of what it was chosen by: machines may differ in the last bit of a logarithm.
@@ -398,7 +433,9 @@ class Exchange::Impl {
     admitted_ = 0;
     free_slots_.clear();
     plan_chunks();
-    if (terms_.refused()) throw Error(ErrorCode::invalid_argument, terms_.refusal());
+    if (terms_.refused()) {
+      throw Error(ErrorCode::invalid_argument, "No worker can take part: " + terms_.refusal());
+    }
   }
 
   void prepare_explanation() {
@@ -469,13 +506,23 @@ class Exchange::Impl {
                                                             .memory = state_.chunks[number],
                                                             .slot = slot,
                                                             .report = report_,
+                                                            .energy = energy_,
                                                             .shape = shape_of(number),
                                                             .view = view_of(number, slot),
-                                                            .choice = choices_[number]},
+                                                            .choice = choices_[number],
+                                                            .residual = residual_of(number)},
                                                   .course = nullptr,
                                                   .slot = slot_number});
     active->course = make_course_for(number, active->chunk);
+    if (!active->chunk.estimates()) active->chunk.clear_residual();
     return active;
+  }
+
+  [[nodiscard]] Dense residual_of(std::size_t number) const {
+    if (residual_.data == nullptr) return {};
+    const Share range = layout_.chunks[number];
+    return {static_cast<std::byte*>(residual_.data) + range.begin * size_of(type_), range.end - range.begin, type_,
+            residual_.memory};
   }
 
   std::unique_ptr<Course> make_course_for(std::size_t number, Chunk& chunk) {
@@ -542,7 +589,21 @@ class Exchange::Impl {
                                                      static_cast<double>(elements_ * size_of(type_)));
     for (const Slot& slot : state_.slots) report_.workspace_bytes += slot.memory_bytes();
     if (asked_) trust_if_dense();
+    report_.estimate_error = energy_.error();
+    warn_of_error();
     close();
+  }
+
+  void warn_of_error() {
+    const std::uint64_t step = state_.step + 1;
+    const bool lately = state_.warned_step != 0 && step < state_.warned_step + kStepsBetweenWarnings;
+    if (report_.estimate_error <= kLargestEstimateError || lately || !options().log) return;
+    state_.warned_step = step;
+    const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + "%"; };
+    options().log("Estimates missed " + percent(report_.estimate_error) + " of a gradient, by its norm, and " +
+                  percent(kLargestEstimateError) + " is the most that trains about as exact sums do: " +
+                  std::to_string(report_.lost) + " of " + std::to_string(report_.items) + " items did not peel in " +
+                  std::to_string(options().estimate_bytes) + " bytes. Give estimates a larger share.");
   }
 
   void finish_alone() {
@@ -554,6 +615,7 @@ class Exchange::Impl {
       const auto* values = static_cast<const std::byte*>(sparse_.values);
       sum_->values.assign(values, values + bytes);
     }
+    clear(world_, residual_);
     close();
   }
 
@@ -563,7 +625,7 @@ class Exchange::Impl {
     report_.step = ++state_.step;
     state_.totals.add(report_);
     state_.last = report_;
-    state_.busy = false;
+    state_.release();
     holds_state_ = false;
     finished_ = true;
   }
@@ -625,6 +687,7 @@ class Exchange::Impl {
   World world_;
   Outcome outcome_ = Outcome::everywhere;
   Dense dense_;
+  Dense residual_;
   ConstSparse sparse_;
   Sparse* sum_ = nullptr;
   ElementType type_;
@@ -643,6 +706,7 @@ class Exchange::Impl {
 
   Layout layout_;
   std::vector<Choice> choices_;
+  std::vector<std::uint64_t> estimates_;  // bytes of each chunk, or none
   std::size_t admitted_ = 0;
   std::deque<std::size_t> free_slots_;
   std::deque<std::unique_ptr<Active>> queue_;
@@ -651,13 +715,18 @@ class Exchange::Impl {
   std::vector<Sparse> parts_;  // sums of sparse chunks
   std::map<std::pair<Strategy, std::uint32_t>, std::uint64_t> used_;
   Report report_;
+  StepEnergy energy_;
   std::chrono::steady_clock::time_point start_;
 };
 
 Exchange::Exchange(State& state, const World& world, Dense x, Outcome outcome)
     : impl_(std::make_unique<Impl>(state, world, x, outcome)) {}
+Exchange::Exchange(State& state, const World& world, Dense x, Dense residual)
+    : impl_(std::make_unique<Impl>(state, world, x, residual)) {}
 Exchange::Exchange(State& state, const World& world, ConstSparse x, Sparse& sum)
     : impl_(std::make_unique<Impl>(state, world, x, sum)) {}
+Exchange::Exchange(State& state, const World& world, std::string refusal)
+    : impl_(std::make_unique<Impl>(state, world, std::move(refusal))) {}
 Exchange::~Exchange() = default;
 Collective* Exchange::next() { return impl_->next(); }
 void Exchange::complete(Collective& done) { impl_->complete(done); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -73,7 +74,14 @@ struct StateData {
   std::array<Slot, kChunksInFlight> slots;
   std::uint32_t unasked = 0;       // steps that are dense without an opening; of what all workers agreed on:
   std::uint64_t agreed_terms = 0;  // its fingerprint
-  bool busy = false;               // an exchange is under way
+  std::uint64_t warned_step = 0;   // in which it was last logged that estimates miss too much; 0: never
+
+  // One at a time uses a state, from whichever thread. False: somebody does already.
+  [[nodiscard]] bool claim() noexcept { return !busy_.exchange(true, std::memory_order_acquire); }
+  void release() noexcept { busy_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> busy_ = false;
 };
 
 }  // namespace peel::detail

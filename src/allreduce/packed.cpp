@@ -1,6 +1,6 @@
 // packed: the indexes are ORed, then the values of the union are summed: two rounds.
 //
-// Values are summed in their own type. Where a transport adds integers only they are fixed-point numbers, and their
+// Values are summed in their own type. Where a transport cannot add that they are fixed-point numbers, and their
 // scale is agreed as that of a sketch is (calibration.h): a round of vitals alone where magnitudes are not known yet.
 #include <algorithm>
 

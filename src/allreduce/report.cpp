@@ -102,6 +102,7 @@ std::string Report::to_json() const {
       .add("rounds", rounds)
       .add("peel_rounds", peel_rounds)
       .add("lost", real(lost))
+      .add("estimate_error", estimate_error)
       .add("repaired", real(repaired))
       .add("rescaled", rescaled)
       .add("not_finite", not_finite)
@@ -161,6 +162,8 @@ std::string to_prometheus(const Report& last, const Totals& totals, std::string_
       {"seconds_total", "counter", "Time spent in all-reduces.", totals.total_s},
       {"union_items", "gauge", "Items in the last union.", real(last.items)},
       {"lost_items", "gauge", "Items of the last step that were only estimated.", real(last.lost)},
+      {"estimate_error", "gauge", "What estimates of the last step missed, as a share of the norm.",
+       last.estimate_error},
       {"workspace_bytes", "gauge", "Memory kept for the next step.", real(last.workspace_bytes)},
       {"error_bound", "gauge", "Largest error of an element of the last sum.", last.error_bound},
   };

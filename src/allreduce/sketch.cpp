@@ -8,6 +8,7 @@
 //
 // Without knowledge of sizes and magnitudes (the first step) a round of vitals alone comes first.
 #include <algorithm>
+#include <cstring>
 
 #include "allreduce/calibration.h"
 #include "allreduce/course.h"
@@ -85,9 +86,12 @@ class SketchCourse : public Course {
   void decode_message(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.decode_s, "peel decode sketch");
     const Plan& plan = chunk.choice.plan;
-    const bool estimate = chunk.shape.estimate_bytes != 0;
-    Recovery recovery = chunk.view.decode(
-        plan, chunk.slot.message, {.estimate = estimate, .list_lost = !estimate, .execution = chunk.execution()});
+    const bool estimate = chunk.estimates();
+    const Dense x = chunk.view.dense();
+    if (estimate && chunk.residual.size != 0) std::memcpy(chunk.residual.data, x.data, x.size * size_of(x.type));
+    Recovery recovery = chunk.view.decode(plan, chunk.slot.message,
+                                          {.estimate = estimate, .list_lost = true, .execution = chunk.execution()});
+    if (estimate) finish_estimates(chunk, recovery);
     report_sketch(chunk, recovery.items, recovery.lost, recovery.rounds);
     items_ = recovery.items;
     if (!estimate && recovery.lost != 0) {
@@ -95,6 +99,21 @@ class SketchCourse : public Course {
       return ask_repair(chunk, asks);
     }
     learn(chunk);
+  }
+
+  // Lets the caller know what the sum lacks, where it asked for that.
+  static void finish_estimates(Chunk& chunk, const Recovery& recovery) {
+    const Plan& plan = chunk.choice.plan;
+    const bool feeds_back = chunk.residual.size != 0;
+    const double load = estimate_load(plan, recovery.items);
+    const double trusted = feeds_back ? trusted_share(load) : 1;
+    ChunkEnergy energy{.cells = cell_energy(plan, chunk.slot.message.payload)};
+    energy.values = energy.cells;
+    if (recovery.lost != 0) chunk.view.measure(plan, recovery.lost_items, energy);
+    chunk.energy.add(energy, load, trusted);
+    if (!feeds_back) return;
+    feed_back(plan, recovery.lost_items, trusted, chunk.options.average ? 1 : 1.0 / chunk.world.size,
+              chunk.view.dense(), chunk.residual);
   }
 
   // Where items did not peel, x still holds this worker's own values.
@@ -140,8 +159,9 @@ class SketchCourse : public Course {
   }
 
   void replace(Chunk& chunk, Asks& asks, Unfit why) {
-    if (!chunk.world.sums_floats) refuse_unfit(chunk, why);
+    if (!chunk.world.sums.has(chunk.view.type())) refuse_unfit(chunk, why);
     replace_by_packed(chunk, why);
+    chunk.clear_residual();
     packed_ = make_packed();
     stage_ = Stage::replaced;
     packed_->step(chunk, asks);

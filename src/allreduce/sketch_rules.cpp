@@ -32,7 +32,7 @@ void replace_by_packed(Chunk& chunk, Unfit why) {
 
 void report_sketch(Chunk& chunk, std::uint64_t items, std::uint64_t lost, std::uint32_t rounds) {
   const Plan& plan = chunk.choice.plan;
-  const bool estimate = chunk.shape.estimate_bytes != 0;
+  const bool estimate = chunk.estimates();
   Report& report = chunk.report;
   // Sums of float cells lose bits to whatever shares a cell, and nobody can say how many.
   const bool bounded = plan.cells() != CellType::float32 && (!estimate || lost == 0);

@@ -39,11 +39,22 @@ static_assert(std::has_unique_object_representations_v<ChunkMemory>);
   throw Error(ErrorCode::corrupt_message, "These bytes are not a saved state, or are damaged; start with a new one.");
 }
 
-void refuse_if_busy(const StateData& state) {
-  if (!state.busy) return;
-  throw Error(ErrorCode::invalid_argument,
-              "This state is in use by an exchange; save or restore it before the step or after.");
-}
+// Keeps exchanges and other threads away for as long as it lives.
+class Claim {
+ public:
+  explicit Claim(StateData& state) : state_(state) {
+    if (state_.claim()) return;
+    throw Error(ErrorCode::invalid_argument,
+                "This state is in use by an exchange or by another thread; save, restore or change it before the step "
+                "or after.");
+  }
+  ~Claim() { state_.release(); }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+ private:
+  StateData& state_;
+};
 
 // What an exchange may rely on: sizes are sizes of this array, and no sum of them wraps.
 bool sound(const ChunkMemory& chunk, std::uint64_t elements) {
@@ -64,11 +75,26 @@ State::State(State&&) noexcept = default;
 State& State::operator=(State&&) noexcept = default;
 
 const StateOptions& State::options() const noexcept { return data_->options; }
+bool State::asks() const noexcept { return data_->unasked == 0; }
 const Totals& State::totals() const noexcept { return data_->totals; }
 const Report& State::last() const noexcept { return data_->last; }
 
+std::optional<std::uint64_t> State::union_elements() const noexcept {
+  const std::vector<ChunkMemory>& chunks = data_->chunks;
+  const bool known = std::all_of(chunks.begin(), chunks.end(), [](const ChunkMemory& one) { return one.steps != 0; });
+  if (chunks.empty() || !known) return std::nullopt;
+  std::uint64_t elements = 0;
+  for (const ChunkMemory& one : chunks) elements += one.items * one.grain;
+  return std::min(elements, data_->elements);
+}
+
+void State::set_estimate_bytes(std::uint64_t bytes) {
+  const Claim claim(*data_);
+  data_->options.estimate_bytes = bytes;
+}
+
 std::vector<std::byte> State::serialise() const {
-  refuse_if_busy(*data_);
+  const Claim claim(*data_);
   const SavedHeader header{.elements = data_->elements,
                            .step = data_->step,
                            .workers = data_->workers,
@@ -84,7 +110,7 @@ std::vector<std::byte> State::serialise() const {
 }
 
 void State::restore(std::span<const std::byte> bytes) {
-  refuse_if_busy(*data_);
+  const Claim claim(*data_);
   SavedHeader header;
   std::uint64_t checksum = 0;
   if (bytes.size() < sizeof(header) + sizeof(checksum)) corrupt();

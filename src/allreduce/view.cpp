@@ -87,6 +87,14 @@ Recovery ChunkView::decode(const Plan& plan, const Message& message, const Decod
   return sparse() ? peel::decode(plan, message, *sum_, options) : peel::decode(plan, message, dense_, options);
 }
 
+void ChunkView::measure(const Plan& plan, std::span<const std::uint64_t> lost, ChunkEnergy& energy) const {
+  if (sparse()) {
+    measure_values(plan, lost, *sum_, energy);
+  } else {
+    measure_values(plan, lost, ConstDense(dense_.data, dense_.size, dense_.type), energy);
+  }
+}
+
 void ChunkView::take(const Plan& plan, std::span<const std::uint64_t> items, std::byte* values) const {
   const Geometry& g = plan.geometry();
   const std::size_t item_bytes = g.grain * size_of(g.type);

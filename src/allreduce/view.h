@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "allreduce/estimate.h"
 #include "peel/codec.h"
 #include "peel/gradient.h"
 
@@ -32,6 +33,9 @@ class ChunkView {
   void write(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values,
              const Execution& execution) const;
   Recovery decode(const Plan& plan, const Message& message, const DecodeOptions& options) const;
+
+  // The energies of the sum, some items of which were estimated.
+  void measure(const Plan& plan, std::span<const std::uint64_t> lost, ChunkEnergy& energy) const;
 
   // This worker's values of some items, `grain` each, zeros where it has none; and their sums back.
   void take(const Plan& plan, std::span<const std::uint64_t> items, std::byte* values) const;

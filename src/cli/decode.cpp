@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/message_file.h"
@@ -18,6 +19,7 @@ struct DecodeCommand {
   std::vector<std::string> inputs;
   bool estimate = false;
   bool allow_lost = false;
+  std::optional<std::uint64_t> max_bytes;
   FileOptions files;
   Execution execution;
 };
@@ -46,6 +48,7 @@ void report_lost(const DecodeCommand& command, const std::string& input, const R
 void decode_one(const DecodeCommand& command, const std::string& input, const std::string& output, Progress& progress) {
   progress.step(input + " : decoding");
   const Parsed parsed = load_message(input);
+  check_plausible(input, parsed.message, "its array", parsed.plan.dense_bytes(), command.max_bytes);
   Buffer<std::byte> gradient(static_cast<std::size_t>(parsed.plan.dense_bytes()));
   gradient.fill_zero();  // lost items keep what was there
   const Dense x(gradient.data(), parsed.plan.elements(), parsed.plan.type());
@@ -78,6 +81,8 @@ void add_decode(CLI::App& app) {
   command->add_option("inputs", options->inputs, "Messages; - for standard input")->required()->type_name("A.peel");
   command->add_flag("--estimate", options->estimate, "Write the unbiased estimate of items that do not peel");
   command->add_flag("--allow-lost", options->allow_lost, "Write zeros for items that do not peel");
+  add_parsed(*command, "--max-bytes", options->max_bytes, parse_count,
+             "Largest array to write [64 MiB, or 1,000 times the message]");
   add_file_options(*command, options->files);
   add_execution_options(*command, options->execution);
   command->callback([options] { run_decode(*options); });

@@ -43,7 +43,8 @@ class Worker {
     run([&] { cuda::encode_values(plan_, x(), support_.as<std::uint64_t>(), message(), launch()); });
   }
   void merge(const Worker& other) {
-    run([&] { cuda::merge(plan_, message(), other.message(), launch()); });
+    cuda::Message sum = message();
+    run([&] { cuda::merge(plan_, sum, other.message(), launch()); });
   }
   cuda::Status decode(std::vector<float>& sum) {
     const Dense y(x_.data(), sum.size(), ElementType::float32);
@@ -60,7 +61,7 @@ class Worker {
  private:
   [[nodiscard]] ConstDense x() const { return {x_.data(), x_.size() / sizeof(float), ElementType::float32}; }
   [[nodiscard]] cuda::Message message() const {
-    return {index_.as<std::uint64_t>(), room_.index_words, payload_.data(), payload_.size()};
+    return {index_.as<std::uint64_t>(), room_.index_words, payload_.data(), payload_.size(), 1};
   }
   [[nodiscard]] cuda::Launch launch() const {
     return {stream_, workspace_.data(), workspace_.size(), status_.as<cuda::Status>(), room_.items};

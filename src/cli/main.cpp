@@ -21,6 +21,13 @@ int complain(const char* sentence, int code) noexcept {
   return code;
 }
 
+// With the name of its code behind the sentence, by which scripts tell errors of the library apart.
+int complain(const peel::Error& error) noexcept {
+  std::fflush(stdout);
+  std::fprintf(stderr, "peel: %s [%s]\n", error.what(), peel::name(error.code()).data());
+  return kFailed;
+}
+
 // Help and version are also "errors" to CLI11, with exit code 0.
 int explain(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
@@ -70,7 +77,9 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
     return complain("there is not enough memory for this", kFailed);
-  } catch (const std::exception& error) {  // peel::Error, Failure and what the system throws
+  } catch (const peel::Error& error) {
+    return complain(error);
+  } catch (const std::exception& error) {  // Failure and what the system throws
     return complain(error.what(), kFailed);
   }
 }

@@ -87,10 +87,11 @@ struct GpuMessage {
   explicit GpuMessage(const cuda::Room& room)
       : index(room.index_words * sizeof(std::uint64_t)), payload(room.payload_bytes) {}
   [[nodiscard]] cuda::Message view() const {
-    return {index.as<std::uint64_t>(), index.size() / sizeof(std::uint64_t), payload.data(), payload.size()};
+    return {index.as<std::uint64_t>(), index.size() / sizeof(std::uint64_t), payload.data(), payload.size(), workers};
   }
   DeviceBuffer index;
   DeviceBuffer payload;
+  std::uint64_t workers = 1;
 };
 
 // All workers, one after another, in the memory of one.
@@ -233,7 +234,9 @@ class GpuBench {
       return;
     }
     if (worker == 1) try_merge();
-    merges_.add(timer_.time([&] { cuda::merge(plan_, total_.view(), message_.view(), launch()); }));
+    cuda::Message sum = total_.view();
+    merges_.add(timer_.time([&] { cuda::merge(plan_, sum, message_.view(), launch()); }));
+    total_.workers = *sum.workers;
     (void)checked_status();
   }
 
@@ -241,7 +244,8 @@ class GpuBench {
   void try_merge() {
     GpuMessage copy(room_);
     copy_message(copy, message_);
-    cuda::merge(plan_, copy.view(), message_.view(), launch());
+    cuda::Message sum = copy.view();
+    cuda::merge(plan_, sum, message_.view(), launch());
     (void)checked_status();
   }
   void copy_message(GpuMessage& to, const GpuMessage& from) const {

@@ -1,7 +1,9 @@
 // peel merge: the sum of messages, without decoding them. What an aggregator in the network would do.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/message_file.h"
@@ -15,6 +17,7 @@ namespace {
 
 struct MergeOptions {
   std::vector<std::string> inputs;
+  std::optional<std::uint64_t> max_bytes;
   FileOptions files;
   Execution execution;
 };
@@ -37,13 +40,29 @@ std::string difference(const Plan& a, const Plan& b) {
   return differ("sizes for", a.expected_items(), b.expected_items()) + " items";
 }
 
+// A message whose workers are counted, and whose join takes no absurd memory: lists and packed filters are read out
+// into a bitmap.
+Parsed load_summand(const std::string& input, const MergeOptions& options) {
+  Parsed parsed = load_message(input);
+  if (!parsed.message.workers) {
+    throw Failure(fmt::format(
+        "{} is of version 1 of the format and does not say how many workers it holds; encode its gradients again to "
+        "merge it",
+        input));
+  }
+  const Plan& plan = parsed.plan;
+  if (plan.index() == Index::list || (plan.index() == Index::bloom && plan.codec() == Codec::packed)) {
+    check_plausible(input, parsed.message, "reading its index", plan.items() / 8, options.max_bytes);
+  }
+  return parsed;
+}
+
 // Fixed cells wrap silently beyond the number of workers that they were scaled for. Integers wrap as integers do.
-void check_room(const Plan& plan, std::size_t messages) {
-  const bool fixed = plan.cells() == CellType::fixed32 || plan.cells() == CellType::fixed64;
-  if (!fixed || is_integer(plan.type()) || messages <= plan.workers()) return;
+void check_room(const Plan& plan, std::uint64_t workers) {
+  if (workers <= plan.most_workers()) return;
   throw Failure(
       fmt::format("the fixed-point cells leave room for {} workers and {} were given; encode with --workers {}",
-                  plan.workers(), messages, messages));
+                  plan.most_workers(), workers, workers));
 }
 
 void run_merge(const MergeOptions& options) {
@@ -51,19 +70,22 @@ void run_merge(const MergeOptions& options) {
   check_one_pipe(options.inputs);
   check_output(options.files.output, options.files.overwrite());
   Progress progress(options.files);
-  Parsed sum = load_message(options.inputs.front());
-  check_room(sum.plan, options.inputs.size());
+  Parsed sum = load_summand(options.inputs.front(), options);
+  std::uint64_t workers = *sum.message.workers;
   for (std::size_t i = 1; i < options.inputs.size(); ++i) {
     const std::string& input = options.inputs[i];
     progress.step(input + " : merging");
-    const Parsed next = load_message(input);
+    const Parsed next = load_summand(input, options);
     if (!(next.plan == sum.plan)) {
       throw Failure(fmt::format("{} and {} have different plans ({}); encode {} again with --like {}",
                                 options.inputs.front(), input, difference(sum.plan, next.plan), input,
                                 options.inputs.front()));
     }
-    merge(sum.plan, sum.message, next.message, options.execution);
+    workers = std::min(workers + *next.message.workers, Plan::kMostWorkers + 1);  // both are at most kMostWorkers + 1
+    // Where there is no room, the other files are still counted, so that the complaint says for how many to plan.
+    if (workers <= sum.plan.most_workers()) merge(sum.plan, sum.message, next.message, options.execution);
   }
+  check_room(sum.plan, workers);
   const std::uint64_t bytes = save_message(options.files.output, options.files.overwrite(), sum.plan, sum.message);
   progress.summary(fmt::format("{} : {} of dense ({} messages, {} bytes)", options.files.output,
                                show_ratio(bytes, sum.plan.dense_bytes()), options.inputs.size(), show_bytes(bytes)));
@@ -75,6 +97,8 @@ void add_merge(CLI::App& app) {
   CLI::App* command = app.add_subcommand("merge", "Add messages of the same plan up, without decoding them");
   const auto options = std::make_shared<MergeOptions>();
   command->add_option("inputs", options->inputs, "Messages; - for standard input")->required()->type_name("A.peel");
+  add_parsed(*command, "--max-bytes", options->max_bytes, parse_count,
+             "Most memory to read an index into [64 MiB, or 1,000 times the message]");
   add_file_options(*command, options->files);
   add_execution_options(*command, options->execution);
   command->callback([options] { run_merge(*options); });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/failure.h"
+#include "cli/numbers.h"
 #include "peel/error.h"
 
 namespace peel::cli {
@@ -23,6 +24,13 @@ Parsed load_message(const std::string& path) {
   } catch (const Error& error) {
     throw Failure(fmt::format("{} is not a whole message: {}", input.label(), error.what()));
   }
+}
+
+void check_plausible(const std::string& path, const Message& message, std::string_view what, std::uint64_t bytes,
+                     std::optional<std::uint64_t> allowed) {
+  if (bytes <= allowed.value_or(plausible_dense_bytes(message))) return;
+  throw Failure(fmt::format("{} has {} bytes and {} takes {}; if you trust the file, allow it with --max-bytes {}",
+                            path, show_count(message.bytes()), what, show_count(bytes), bytes));
 }
 
 std::uint64_t save_message(const std::string& path, OutputOptions options, const Plan& plan, const Message& message) {

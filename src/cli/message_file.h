@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "cli/files.h"
 #include "peel/message.h"
@@ -11,6 +13,11 @@
 namespace peel::cli {
 
 Parsed load_message(const std::string& path);  // throws Failure that names the file
+
+// Throws Failure where reading this message takes memory or disk space far beyond its own size (plausible_dense_bytes)
+// and nobody allowed it. `what` says for what the bytes are.
+void check_plausible(const std::string& path, const Message& message, std::string_view what, std::uint64_t bytes,
+                     std::optional<std::uint64_t> allowed);
 
 // Returns how many bytes the file has.
 std::uint64_t save_message(const std::string& path, OutputOptions options, const Plan& plan, const Message& message);

@@ -29,6 +29,7 @@ Json json_of(const std::string& input, const Parsed& parsed) {
       {"grain", plan.grain()},
       {"phase", plan.phase()},
       {"workers", plan.workers()},
+      {"held_workers", parsed.message.workers ? Json(*parsed.message.workers) : Json(nullptr)},
       {"scale", plan.scale()},
       {"seed", plan.seed()},
       {"items", plan.items()},
@@ -44,6 +45,13 @@ Json json_of(const std::string& input, const Parsed& parsed) {
   };
 }
 
+// How many workers are added up in it, and how many may be.
+std::string show_workers(const Plan& plan, const Message& message) {
+  std::string text = message.workers ? show_count(*message.workers) : "an unknown number (version 1 of the format)";
+  if (plan.most_workers() != Plan::kMostWorkers) text += fmt::format(", with room for {}", plan.most_workers());
+  return text;
+}
+
 void print(const std::string& input, const Parsed& parsed) {
   const Plan& plan = parsed.plan;
   const Message& message = parsed.message;
@@ -52,7 +60,9 @@ void print(const std::string& input, const Parsed& parsed) {
   fmt::print("  holds       index {}, payload {} bytes{}\n", show_count(message.index.size() * sizeof(std::uint64_t)),
              show_count(message.payload.size()),
              (message.flags() & kFlagOverflow) != 0 ? "; a value overflowed the scale, it cannot be decoded" : "");
-  fmt::print("  gradient    {} {}, {} workers\n", show_count(plan.elements()), name(plan.type()), plan.workers());
+  fmt::print("  workers     {}\n", show_workers(plan, message));
+  fmt::print("  gradient    {} {}, planned for {} workers\n", show_count(plan.elements()), name(plan.type()),
+             plan.workers());
   fmt::print("  codec       {}, {} cells, {} index\n", name(plan.codec()), name(plan.cells()), name(plan.index()));
   fmt::print("  grain       {}, phase {}; {} items, {} expected\n", plan.grain(), plan.phase(),
              show_count(plan.items()), show_count(plan.expected_items()));
@@ -60,7 +70,8 @@ void print(const std::string& input, const Parsed& parsed) {
     fmt::print("  sketch      {} blocks of {} cells\n", show_count(plan.blocks()), show_count(plan.cells_per_block()));
   }
   if (plan.error_bound() != 0)
-    fmt::print("  scale       2^{}, error at most {:.3g}\n", plan.scale(), plan.error_bound());
+    fmt::print("  scale       2^{}, error at most {:.3g} in the sum of {} workers\n", plan.scale(), plan.error_bound(),
+               plan.workers());
   fmt::print("  fingerprint {:016x}, seed {}\n", plan.fingerprint(), plan.seed());
 }
 

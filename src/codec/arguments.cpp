@@ -37,6 +37,25 @@ void check_packed(const Plan& plan) {
   if (plan.codec() != Codec::packed) refuse("Only packed messages are made in two rounds; call encode() for a sketch.");
 }
 
+std::uint64_t add_workers(const Plan& plan, std::optional<std::uint64_t> a, std::optional<std::uint64_t> b) {
+  if (!a || !b) {
+    refuse(
+        "A message does not say how many workers it holds, so nobody knows whether there is room for another; encode "
+        "it again if it is a file of version 1 of the format, else set its number of workers.");
+  }
+  if (*b > plan.most_workers() || *a > plan.most_workers() - *b) {
+    refuse("The cells have room for " + std::to_string(plan.most_workers()) + " workers, and the messages hold " +
+           std::to_string(*a) + " and " + std::to_string(*b) + "; encode with a plan for more workers.");
+  }
+  return *a + *b;
+}
+
+void check_workers(const Plan& plan, std::optional<std::uint64_t> workers) {
+  if (!workers || *workers <= plan.most_workers()) return;
+  refuse("The message holds " + std::to_string(*workers) + " workers where its cells have room for " +
+         std::to_string(plan.most_workers()) + ", so its sums may have wrapped; encode with a plan for more workers.");
+}
+
 void check_counted(ConstDense x, const PlanOptions& options) {
   if (x.size != options.elements || x.type != options.type || (x.data == nullptr && x.size != 0)) {
     refuse("The array's length and type must be those of the options.");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "peel/gradient.h"
@@ -16,6 +17,11 @@ void check_array(const Plan& plan, const void* data, std::uint64_t count, Elemen
 void check_dense(const Plan& plan, const void* data, std::uint64_t size, ElementType type);
 
 void check_packed(const Plan& plan);  // the plan is one of two rounds
+
+// How many workers two messages hold together; throws where one does not say, or where the plan has no room for them.
+std::uint64_t add_workers(const Plan& plan, std::optional<std::uint64_t> a, std::optional<std::uint64_t> b);
+// A message holds no more workers than its plan has room for, as far as it says.
+void check_workers(const Plan& plan, std::optional<std::uint64_t> workers);
 
 // An array in which grains are counted.
 void check_counted(ConstDense x, const PlanOptions& options);

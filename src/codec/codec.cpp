@@ -191,6 +191,7 @@ Decoded decode_values(const Session& session, const Plan& plan, const Message& m
   Decoded out;
   out.words = read_index(session.engine(), run, message, workspace.words);
   check_flags(plan, message);  // after the length of the index: the flags are its last word
+  detail::check_workers(plan, message.workers);
   out.recovery.items = session.engine().overlap(run, nullptr, out.words).items;
   const std::uint64_t counters = out.recovery.items * plan.grain();
   const std::uint64_t expected = plan.codec() == Codec::sketch ? plan.payload_bytes() : counters * plan.cell_bytes();
@@ -276,6 +277,7 @@ void open_message(const Session& session, const Plan& plan, View x, SupportData&
   check_view(plan, x);
   scan_view(session, plan, x, own, open_bitmap(session.run().g, message));
   write_index(session.engine(), session.run(), own, message);
+  message.workers = 1;
 }
 
 // The same of a support that was scanned before.
@@ -287,6 +289,7 @@ void open_message(const Session& session, const Plan& plan, const SupportData& o
     std::memcpy(index, own.words.data(), detail::word_count(session.run().g) * sizeof(std::uint64_t));
   }
   write_index(session.engine(), session.run(), own, message);
+  message.workers = 1;
 }
 
 template <typename View>

@@ -1,6 +1,7 @@
 // What an aggregator does: OR and SUM. And what only a worker can: join packed messages whose indexes differ.
 #include <cstring>
 
+#include "codec/arguments.h"
 #include "codec/index.h"
 #include "codec/list_index.h"
 #include "peel/codec.h"
@@ -124,13 +125,15 @@ void merge(const Plan& plan, Message& into, const Message& from, const Execution
     throw Error(ErrorCode::invalid_argument, "A message is empty; make it from a plan before merging.");
   }
   check_pair(into, from, plan);
+  const std::uint64_t workers = detail::add_workers(plan, into.workers, from.workers);
   const bool same = same_index(into, from) && into.payload.size() == from.payload.size();
   if (!same && (plan.codec() == Codec::packed || plan.index() == Index::list)) {
     join(plan, detail::engine_of(execution.backend), into, from);
-    return;
+  } else {
+    or_words(into.index.data(), from.index.data(), from.index.size());
+    add_cells(plan.geometry(), into.payload.data(), from.payload.data(), from.payload.size());
   }
-  or_words(into.index.data(), from.index.data(), from.index.size());
-  add_cells(plan.geometry(), into.payload.data(), from.payload.data(), from.payload.size());
+  into.workers = workers;
 }
 
 }  // namespace peel

@@ -106,7 +106,7 @@ std::uint64_t item_bits(const Geometry& g) {
 // Picks the index and returns how many items the payload must hold.
 std::uint64_t set_index(Geometry& g, const PlanOptions& o) {
   const std::uint64_t expected = g.expected_items;
-  const detail::BloomSize bloom = detail::size_bloom(g.items, expected, item_bits(g));
+  const detail::BloomSize bloom = detail::size_bloom(g.items, expected, item_bits(g), g.codec);
   g.index = o.index;
   if (g.index == Index::automatic) {
     std::uint64_t best = g.items + expected * item_bits(g);
@@ -312,10 +312,21 @@ std::uint64_t Plan::lower_bound_bytes() const noexcept {
                                  static_cast<std::uint32_t>(8 * size_of(g.type)));
 }
 
+namespace {
+
+bool rounds_to_fixed(const Geometry& g) {
+  return (g.cells == CellType::fixed32 || g.cells == CellType::fixed64) && !is_integer(g.type);
+}
+
+}  // namespace
+
+std::uint64_t Plan::most_workers() const noexcept {
+  return rounds_to_fixed(geometry_) ? geometry_.workers : kMostWorkers;
+}
+
 double Plan::error_bound() const noexcept {
   const Geometry& g = geometry_;
-  const bool fixed = g.cells == CellType::fixed32 || g.cells == CellType::fixed64;
-  if (!fixed || is_integer(g.type)) return 0;
+  if (!rounds_to_fixed(g)) return 0;
   return std::ldexp(static_cast<double>(g.workers), -g.scale - 1);
 }
 

@@ -48,6 +48,46 @@ std::uint64_t obstruction_floor(std::uint64_t items, std::uint64_t ids) {
   return c;
 }
 
+// How many clusters to make room for where `expected` of them are expected, in 2^-16: all but about 2 of 1000 messages
+// have no more. `spread` is the variance, in 2^-16 of the square of `expected`, that comes on top of Poisson's.
+std::uint64_t cluster_quantile(std::uint64_t expected, std::uint64_t spread) {
+  if (expected <= 131) return 0;   // 0.002
+  if (expected <= 4194) return 1;  // 0.064: two of them have a chance of 0.002
+  constexpr Wide kMost = std::uint64_t{1} << 63;
+  const Wide variance = expected + ((((static_cast<Wide>(expected) * spread) >> 16) * expected) >> 16);  // in 2^-16
+  const std::uint64_t deviation = root_up(static_cast<std::uint64_t>(std::min(variance, kMost))) * 256;
+  return divide_up(expected + deviation * 11 / 4, 65536) + 1;
+}
+
+// How many false positives a sketch must have room for, in all but about 2 of 1000 messages. A filter in matrix form
+// lays 512 items on a row together, so that its false positives come in clusters where the items do: whole rows are
+// full then, and a run of strangers whose probes all meet full rows passes as a whole. Their mean is that of every
+// filter, their variance up to 512 times as large. Supports may have clusters of any size up to a row; the room is for
+// the worst of them.
+//
+// A probe halves the strangers, or does more where few items share whole rows. Against that, the share of rows that
+// full runs fill varies with a deviation of 0.277 / sqrt(rows) around a half and enters with the power `hashes`: the
+// logarithm of what passes has the variance 108 hashes / items, and its mean grows by 2^(78 hashes / items). (Compared
+// with the exact distribution for 1 to 16 full runs and 12 to 28 hashes, the exponent is too large by 1.1 or less.)
+std::uint64_t false_positive_room(std::uint64_t others, std::uint64_t items, std::uint32_t hashes, std::uint64_t rows) {
+  constexpr std::uint64_t kOne = 65536;
+  // Fewer items do not fill a row. What they fill varies no more than this (1,000 messages each of 5 to 400 items).
+  const std::uint64_t clustered = std::max<std::uint64_t>(items, kBloomRowItems / 2);
+  const std::uint64_t growth = divide_up(78 * hashes * kOne, clustered);
+  const std::uint64_t spread = divide_up(108 * hashes * kOne, clustered);
+  const std::uint64_t all = log2_q32(rows * kBloomRowItems) >> 16;
+  const std::uint64_t set = log2_q32(std::max<std::uint64_t>(items * hashes, 1)) >> 16;
+  const std::uint64_t bits = hashes * (all > set + kOne ? all - set - 1 : kOne) - growth;  // that keep strangers out
+  // others / 2^bits, in 2^-16; between two powers 2^x is at most 1 + x.
+  const std::uint64_t whole = std::min<std::uint64_t>(divide_up(bits, kOne), 100);
+  const auto mean = static_cast<std::uint64_t>((static_cast<Wide>(others) * (kOne + (0 - bits) % kOne)) >> whole);
+  std::uint64_t room = 0;
+  for (std::uint64_t size = 1; size <= kBloomRowItems; size *= 2) {
+    room = std::max(room, size * cluster_quantile(divide_up(mean, size), spread));
+  }
+  return room;
+}
+
 }  // namespace
 
 std::uint64_t entropy_bits(std::uint64_t positions, std::uint64_t items) {
@@ -94,14 +134,19 @@ SketchSize fit_sketch(std::uint64_t positions, std::uint64_t cells) {
   return {blocks, static_cast<std::uint32_t>(subtable)};
 }
 
-BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t item_bits) {
+BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t item_bits, Codec codec) {
   items = std::min(std::max<std::uint64_t>(items, 1), positions);
   BloomSize best{0, 0, 0, ~std::uint64_t{0}};
-  for (std::uint32_t hashes = 1; hashes <= 24; ++hashes) {
+  const std::uint32_t most = codec == Codec::sketch ? 48 : 24;
+  for (std::uint32_t hashes = 1; hashes <= most; ++hashes) {
     // A filter is best when half its bits are set: hashes / ln 2 bits an item, and 2^-hashes false positives.
     const auto bits = static_cast<std::uint64_t>((static_cast<Wide>(items) * hashes * 94548) >> 16);
     const std::uint64_t rows = std::max<std::uint64_t>(divide_up(bits, kBloomRowItems), hashes);
-    const std::uint64_t candidates = items + divide_up(positions - items, std::uint64_t{1} << hashes);
+    if (rows * kBloomRowItems + items * item_bits >= best.total_bits) break;  // and more hashes take more rows
+    const std::uint64_t others = positions - items;
+    const std::uint64_t candidates =
+        items + (codec == Codec::sketch ? std::min(others, false_positive_room(others, items, hashes, rows))
+                                        : divide_up(others, std::uint64_t{1} << hashes));
     const std::uint64_t total = rows * kBloomRowItems + candidates * item_bits;
     if (total < best.total_bits) best = {rows, hashes, candidates, total};
   }

@@ -30,12 +30,14 @@ std::uint64_t local_ids(std::uint64_t positions, std::uint32_t blocks, std::uint
 struct BloomSize {
   std::uint64_t rows;
   std::uint32_t hashes;
-  std::uint64_t candidates;  // items and expected false positives
+  std::uint64_t candidates;  // items and expected false positives; of a sketch, as many as there must be room for
   std::uint64_t total_bits;  // rows, and `item_bits` for every candidate
 };
 
-// The filter that makes index and payload together smallest when a candidate costs `item_bits` in the payload.
-BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t item_bits);
+// The filter that makes index and payload together smallest when a candidate costs `item_bits` in the payload. A packed
+// payload is as long as it must be; that of a sketch is fixed, and has room for the false positives that come in
+// clusters where items do.
+BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t item_bits, Codec codec);
 
 // What the coded list of n of N positions takes, in bits: close above the entropy, and a directory.
 std::uint64_t expected_list_bits(std::uint64_t positions, std::uint64_t items);

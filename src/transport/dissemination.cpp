@@ -55,7 +55,6 @@ bool Dissemination::complete() const {
 
 Movement::Awaited Dissemination::awaited() const {
   Awaited whom;
-  whom.indirect = true;
   if (distance_ < link().size()) whom.senders.push_back(arriving_->peer());
   for (std::size_t round = 0; round < sent_.size(); ++round) {
     if (!sent_[round]->done) whom.receivers.push_back((link().rank() + (1U << round)) % link().size());

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -15,6 +16,7 @@ namespace peel {
 namespace {
 
 using detail::Block;
+using detail::Note;
 using detail::PointToPoint;
 using detail::Tag;
 using detail::Ticket;
@@ -39,6 +41,7 @@ struct Worker {
   std::condition_variable changed;
   std::uint64_t events = 0;  // what happened to this worker's transfers
   std::map<Address, Queue> queues;
+  std::deque<Note> notes;
   bool gone = false;
   std::optional<Error> why;  // it had failed before it went
 
@@ -67,7 +70,7 @@ void hand_over(Transfer& mail, Transfer& request) {
 
 Error departed(unsigned peer, const std::optional<Error>& why) {
   const std::string who = "Worker " + std::to_string(peer);
-  if (why) return {why->code(), who + " gave up: " + why->what()};
+  if (why) return detail::relayed(peer, *why);
   return {ErrorCode::transport, who +
                                     " is gone: its communicator was destroyed in the middle of a collective. Keep it "
                                     "until all workers are done."};
@@ -83,6 +86,8 @@ class Threads final : public PointToPoint {
 
   Ticket send(unsigned peer, const Tag& tag, Block block) override;
   Ticket receive(unsigned peer, const Tag& tag, std::size_t capacity) override;
+  Ticket send_note(unsigned peer, Block note) override;
+  std::optional<Note> take_note() override;
   void progress() override;
   void relax() override;
   void close() noexcept override;
@@ -145,6 +150,27 @@ Ticket Threads::receive(unsigned peer, const Tag& tag, std::size_t /*capacity*/)
   return request;
 }
 
+Ticket Threads::send_note(unsigned peer, Block note) {
+  Worker& receiver = hall_->workers[peer];
+  auto sent = std::make_shared<Transfer>();
+  complete(*sent);
+  {
+    const std::lock_guard lock(receiver.mutex);
+    if (!receiver.gone) receiver.notes.push_back({rank_, std::move(note)});
+    ++receiver.events;
+  }
+  receiver.changed.notify_all();
+  return sent;
+}
+
+std::optional<Note> Threads::take_note() {
+  const std::lock_guard lock(self().mutex);
+  if (self().notes.empty()) return std::nullopt;
+  Note note = std::move(self().notes.front());
+  self().notes.pop_front();
+  return note;
+}
+
 // Mail is handed over by whoever comes second, so there is nothing to move; but some may wait for those who have gone.
 void Threads::progress() {
   const unsigned departures = hall_->departures.load(std::memory_order_acquire);
@@ -182,6 +208,7 @@ void Threads::close() noexcept {
     self().gone = true;
     self().why = cause();
     self().queues.clear();
+    self().notes.clear();
   }
   hall_->departures.fetch_add(1, std::memory_order_release);
   for (Worker& worker : hall_->workers) worker.wake();

@@ -24,8 +24,15 @@ Movement::Movement(std::shared_ptr<PointToPoint> link, Collective& what, std::ui
 
 Movement::~Movement() {
   if (complete_) return;
-  link_->break_down({ErrorCode::transport, "a collective (" + std::string(name(what_.kind)) +
-                                               ") was given up before it was complete; wait until test() is true."});
+  give_up({ErrorCode::transport, "A collective (" + std::string(name(what_.kind)) + ") was given up on worker " +
+                                     std::to_string(link_->rank()) +
+                                     " before it was complete; wait until test() is true."});
+}
+
+void Movement::give_up(const Error& why) noexcept {
+  if (link_->cause()) return;
+  link_->break_down(why);
+  link_->roll().give_up(*link_, why);
 }
 
 bool Movement::test() {
@@ -36,22 +43,36 @@ bool Movement::test() {
     link_->progress();
     const bool moved = advance();
     complete_ = complete();
-    if (!complete_ && !patience_.lasts(moved)) throw Error(ErrorCode::timeout, complaint());
+    if (!complete_) wait(moved);
   } catch (const Error& error) {
-    link_->break_down(error);
+    give_up(error);
     throw;
   }
   return complete_;
 }
 
+void Movement::wait(bool moved) {
+  const bool lasts = patience_.lasts(moved);
+  if (link_->roll().due()) link_->roll().listen(*link_, awaited().first());
+  if (moved) answers_.reset();
+  if (answers_ == nullptr && patience_.half_over()) answers_ = link_->roll().call(*link_);
+  if (!lasts) throw Error(ErrorCode::timeout, complaint());
+}
+
 std::string Movement::complaint() const {
   const Awaited whom = awaited();
-  const bool sends = !whom.senders.empty();
-  return list(sends ? whom.senders : whom.receivers) + (whom.indirect ? ", or one that it waits for," : "") +
-         (sends ? " sent" : " took") + " nothing for " + patience_.waited() + " in collective " +
-         std::to_string(what_.sequence) + " (" + std::string(name(what_.kind)) + ") of channel " +
-         std::to_string(channel_) +
-         ". See whether it still runs, give slow workers a longer time-out, and make a new communicator.";
+  const std::vector<unsigned> gone = link_->roll().silent(*answers_, link_->rank(), whom.first());
+  const std::string where = " for " + patience_.waited() + " in collective " + std::to_string(what_.sequence) + " (" +
+                            std::string(name(what_.kind)) + ") of channel " + std::to_string(channel_);
+  if (gone.empty()) {
+    return "Nothing moved" + where +
+           ", though all workers answer: they wait for each other. Let all of them call the same collectives, in the "
+           "same order and with arrays of the same length, and make a new communicator.";
+  }
+  return list(gone) + (whom.senders.empty() ? " took" : " sent") + " nothing" + where +
+         (gone.size() == 1 ? ", and does not answer. See whether it still runs"
+                           : ", and do not answer; some may only be slow. See which of them still run") +
+         ", give slow workers a longer time-out, and make a new communicator.";
 }
 
 }  // namespace peel::detail

@@ -24,11 +24,12 @@ class Movement : public Operation {
   bool test() final;
 
  protected:
-  // Whom it waits for. An indirect collective cannot tell who holds everybody up.
+  // Whom it waits for. They may only be held up by others, which roll_call.h finds out.
   struct Awaited {
     std::vector<unsigned> senders;
     std::vector<unsigned> receivers;
-    bool indirect = false;
+
+    [[nodiscard]] const std::vector<unsigned>& first() const { return senders.empty() ? receivers : senders; }
   };
 
   // Moves everything that can move, with a bounded amount of work; true if something did.
@@ -41,12 +42,15 @@ class Movement : public Operation {
   [[nodiscard]] Tag tag(std::uint32_t phase) const noexcept { return {channel_, what_.sequence, phase}; }
 
  private:
+  void give_up(const Error& why) noexcept;
+  void wait(bool moved);
   [[nodiscard]] std::string complaint() const;
 
   std::shared_ptr<PointToPoint> link_;
   Collective& what_;
   std::uint32_t channel_;
   Patience patience_;
+  std::shared_ptr<const Answers> answers_;  // once the roll was called, since something last moved
   bool complete_ = false;
 };
 

@@ -11,6 +11,7 @@ class Patience {
   explicit Patience(std::chrono::milliseconds timeout);
   // To be told at every test whether something moved since the last one; false once the time-out is over.
   bool lasts(bool moved);
+  [[nodiscard]] bool half_over() const noexcept { return waited_ >= timeout_ / 2; }
   // For how long nothing moved, as in "2.5 s".
   [[nodiscard]] std::string waited() const;
 

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "transport/block.h"
 #include "transport/breakage.h"
+#include "transport/roll_call.h"
 
 namespace peel::detail {
 
@@ -44,6 +46,10 @@ class PointToPoint : public Breakage {
   virtual Ticket send(unsigned peer, const Tag& tag, Block block) = 0;
   // Receives the next block from there, whatever its length up to `capacity`.
   virtual Ticket receive(unsigned peer, const Tag& tag, std::size_t capacity) = 0;
+  // Sends a few words beside all conversations: at most a segment.
+  virtual Ticket send_note(unsigned peer, Block note) = 0;
+  // The next note that has come, from whomever.
+  virtual std::optional<Note> take_note() = 0;
   // Moves all transfers on. Throws peel::Error when the transport has failed.
   virtual void progress() = 0;
   // Waits for at most a millisecond, unless something moved since it was last called.
@@ -52,11 +58,13 @@ class PointToPoint : public Breakage {
   virtual void close() noexcept = 0;
 
   Block take(std::size_t bytes) { return pool_->take(bytes); }
+  RollCall& roll() noexcept { return roll_; }
 
  protected:
   PointToPoint() = default;
 
  private:
+  RollCall roll_;
   std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();
 };
 

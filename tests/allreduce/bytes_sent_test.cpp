@@ -49,7 +49,8 @@ std::vector<Report> reduce(const Arrays& arrays, const StateOptions& options, in
     RoundTable table(static_cast<std::uint64_t>(step));
     for (unsigned w = 0; w < workers; ++w) {
       World world{.rank = w, .size = workers, .link = kSlowLink};
-      world.moves_buffers = world.sums_floats = over == Over::network;
+      world.moves_buffers = over == Over::network;
+      world.sums = over == Over::network ? SumTypes::all() : SumTypes::integers();
       table.join(std::make_unique<Exchange>(states[w], world, sums[w]));
     }
     table.run();

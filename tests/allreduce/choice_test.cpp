@@ -108,7 +108,7 @@ TEST(Choice, OnlyWhatTheTransportOffers) {
   World sums = world_of(4);
   sums.moves_buffers = false;
   World integers = sums;
-  integers.sums_floats = false;
+  integers.sums = SumTypes::integers();
   for (const double density : {0.0001, 0.01, 0.3, 1.0}) {
     for (const ChunkMemory& memory : {remembered(density, density), ChunkMemory{}}) {
       const Strategy of_sums = chosen(sums, memory);

@@ -1,12 +1,15 @@
 // Estimates, when they are asked for: a sketch of a fixed size, one round, no repair, and a report that says so.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "allreduce/round_table.h"
 #include "allreduce/workers.h"
+#include "draw.h"
 
 namespace peel::testing {
 namespace {
@@ -90,6 +93,251 @@ TEST(EstimateMode, FloatCellsAreCalledEstimates) {
   table.run();
   EXPECT_EQ(arrays[0][5], 2.0f);
   EXPECT_EQ(table.report(0).exactness, Exactness::estimated);
+}
+
+// ---- with a residual: what estimates miss is fed back
+
+constexpr std::uint64_t kSmall = 1600;  // 400 cells
+
+struct Step {
+  Report report;
+  std::vector<std::vector<float>> sums;
+  std::vector<std::vector<float>> residuals;
+};
+
+// Workers that remember, and what they were told.
+class Team {
+ public:
+  explicit Team(StateOptions options) {
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      options.log = [this, w](std::string_view sentence) {
+        if (w == 0) sentences.emplace_back(sentence);
+      };
+      states.emplace_back(options);
+    }
+  }
+
+  Step reduce(std::vector<std::vector<float>> own, bool residual = true) {
+    Step step{.report = {}, .sums = std::move(own), .residuals = {}};
+    for (const auto& one : step.sums) step.residuals.emplace_back(one.size(), NAN);
+    RoundTable table(turn++);
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      const World world{.rank = w, .size = kWorkers, .link = kSlowLink};
+      table.join(residual ? std::make_unique<Exchange>(states[w], world, step.sums[w], step.residuals[w])
+                          : std::make_unique<Exchange>(states[w], world, step.sums[w]));
+    }
+    table.run();
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      EXPECT_FALSE(table.error(w)) << table.error(w)->what();
+      EXPECT_EQ(step.sums[w], step.sums[0]) << "workers hold different estimates";
+    }
+    step.report = table.report(0);
+    return step;
+  }
+
+  std::vector<State> states;
+  std::vector<std::string> sentences;
+
+ private:
+  std::uint64_t turn = 0;
+};
+
+// Normal numbers, of a few sizes if there are tails, in every `every`-th run of 16 elements.
+std::vector<std::vector<float>> draw(std::uint64_t seed, std::size_t every, bool tails = false) {
+  SeededDraw random(seed);
+  std::vector<std::vector<float>> own(kWorkers, std::vector<float>(kElements));
+  for (auto& one : own) {
+    for (std::size_t i = 0; i < kElements; ++i) {
+      if (i / 16 % every != 0) continue;
+      double sum = 0;
+      for (int k = 0; k < 12; ++k) sum += static_cast<double>(random.below(1 << 20)) / (1 << 20) - 0.5;
+      one[i] = static_cast<float>(tails ? sum * sum * sum : sum);
+    }
+  }
+  return own;
+}
+
+std::vector<double> added(const std::vector<std::vector<float>>& own) {
+  std::vector<double> sum(own[0].size());
+  for (const auto& one : own) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+  }
+  return sum;
+}
+
+double norm(const std::vector<double>& x) {
+  double sum = 0;
+  for (const double one : x) sum += one * one;
+  return std::sqrt(sum);
+}
+
+std::vector<double> difference(const std::vector<double>& a, const std::vector<float>& b) {
+  std::vector<double> d(a.size());
+  for (std::size_t i = 0; i < d.size(); ++i) d[i] = a[i] - static_cast<double>(b[i]);
+  return d;
+}
+
+TEST(EstimateResidual, AddsUpToWhatTheSumMissed) {
+  for (const bool average : {false, true}) {
+    for (const std::uint32_t grain : {1u, 16u}) {
+      for (const std::uint64_t bytes : {kSmall, std::uint64_t{30'000}}) {  // all is lost, and about a half
+        Team team({.grain = grain, .average = average, .estimate_bytes = bytes, .chunk_bytes = 16'384});
+        for (std::uint64_t turn = 0; turn < 3; ++turn) {
+          // The first two chunks are full, which makes them lose, and the others are not.
+          std::vector<std::vector<float>> own = draw(turn, 2);
+          const Step step = team.reduce(own);
+          EXPECT_GT(step.report.lost, 0u);
+          const std::vector<double> sum = added(own);
+          const std::vector<double> missed = added(step.residuals);
+          std::uint64_t peeled = 0;
+          for (std::size_t i = 0; i < kElements; ++i) {
+            const double got = static_cast<double>(step.sums[0][i]) * (average ? kWorkers : 1);
+            ASSERT_NEAR(missed[i] + got, sum[i], 1e-4) << i;
+            peeled +=
+                std::all_of(step.residuals.begin(), step.residuals.end(), [&](const auto& one) { return one[i] == 0; });
+          }
+          EXPECT_GE(peeled, kElements / 2) << "elements that nobody has are not missed";
+        }
+      }
+    }
+  }
+}
+
+TEST(EstimateResidual, IsZeroWhereNothingIsLost) {
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{80'000}}) {
+    Team team({.grain = 1, .estimate_bytes = bytes});
+    for (std::uint64_t turn = 0; turn < 2; ++turn) {
+      const Step step = team.reduce(draw(turn, 8));
+      EXPECT_EQ(step.report.lost, 0u);
+      EXPECT_EQ(step.report.estimate_error, 0);
+      for (const auto& one : step.residuals) EXPECT_EQ(one, std::vector<float>(kElements));
+    }
+  }
+}
+
+TEST(EstimateResidual, IsZeroAfterValuesThatAreNotFinite) {
+  Team team({.grain = 1, .estimate_bytes = kSmall});
+  std::vector<std::vector<float>> own = draw(1, 1);
+  (void)team.reduce(own);
+  own[1][7] = INFINITY;
+  const Step step = team.reduce(own);
+  EXPECT_EQ(step.report.not_finite, 1u);
+  for (const auto& one : step.residuals) EXPECT_EQ(one, std::vector<float>(kElements));
+}
+
+// With 150 items for each cell of a subtable, estimates are several times as long as what they estimate. Where they are
+// fed back they are made so much smaller that less is missed than was there.
+TEST(EstimateResidual, MissesLessThanThereWas) {
+  for (const bool tails : {false, true}) {
+    Team plain({.grain = 1, .estimate_bytes = kSmall});
+    Team fed({.grain = 1, .estimate_bytes = kSmall});
+    const std::vector<std::vector<float>> own = draw(5, 1, tails);
+    const std::vector<double> sum = added(own);
+    const Step unbiased = plain.reduce(own, /*residual=*/false);
+    const Step smaller = fed.reduce(own);
+    EXPECT_GT(norm(difference(sum, unbiased.sums[0])), 2 * norm(sum));
+    EXPECT_LT(norm(difference(sum, smaller.sums[0])), norm(sum));
+    EXPECT_NEAR(unbiased.report.estimate_error, norm(difference(sum, unbiased.sums[0])) / norm(sum),
+                0.1 * unbiased.report.estimate_error);
+    EXPECT_NEAR(smaller.report.estimate_error, norm(difference(sum, smaller.sums[0])) / norm(sum), 0.02);
+  }
+}
+
+// The reported error is close to the true one where a part is lost, too.
+TEST(EstimateError, IsAboutTheTrueOne) {
+  for (const std::uint64_t bytes : {8'000u, 24'000u, 40'000u}) {
+    Team team({.grain = 1, .estimate_bytes = bytes, .chunk_bytes = 16'384});
+    std::vector<std::vector<float>> own = draw(bytes, 1, /*tails=*/true);
+    for (auto& one : own) std::fill(one.begin() + 12'000, one.end(), 0.0f);
+    const std::vector<double> sum = added(own);
+    const Step step = team.reduce(own);
+    EXPECT_NEAR(step.report.estimate_error, norm(difference(sum, step.sums[0])) / norm(sum), 0.05) << bytes;
+  }
+}
+
+// The same gradient again and again: all of it arrives in the end, because cells are others in every step.
+TEST(EstimateResidual, ArrivesLater) {
+  Team team({.grain = 1, .estimate_bytes = 8'000});
+  const std::vector<std::vector<float>> own = draw(3, 1);
+  std::vector<std::vector<float>> next = own;
+  std::vector<double> arrived(kElements);
+  constexpr int kSteps = 150;
+  for (int turn = 0; turn < kSteps; ++turn) {
+    const Step step = team.reduce(next);
+    for (std::size_t i = 0; i < kElements; ++i) arrived[i] += static_cast<double>(step.sums[0][i]) / kSteps;
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      for (std::size_t i = 0; i < kElements; ++i) next[w][i] = own[w][i] + step.residuals[w][i];
+    }
+  }
+  const std::vector<double> sum = added(own);
+  std::vector<double> rest(kElements);
+  for (std::size_t i = 0; i < kElements; ++i) rest[i] = sum[i] - arrived[i];
+  EXPECT_LT(norm(rest), 0.25 * norm(sum));
+}
+
+// One chunk of five is full, and the others are nearly empty. By lengths the full one would get a fifth of the bytes.
+TEST(EstimateMode, ChunksShareBytesByTheirLastUnions) {
+  std::vector<std::vector<float>> own(kWorkers, std::vector<float>(kElements));
+  for (auto& one : own) {
+    std::fill_n(one.begin(), 4096, 1.0f);
+    for (std::size_t i = 4096; i < kElements; i += 100) one[i] = 1.0f;
+  }
+  Team team({.grain = 1, .estimate_bytes = 28'000, .chunk_bytes = 16'384});
+  const Step first = team.reduce(own);
+  EXPECT_EQ(first.report.chunks, 5u);
+  EXPECT_GT(first.report.lost, 4000u) << "nothing is known yet, so lengths decide";
+  const Step second = team.reduce(own);
+  EXPECT_EQ(second.report.lost, 0u);
+  EXPECT_LE(second.report.bytes_sent, first.report.bytes_sent);
+}
+
+TEST(EstimateMode, WarnsOfWhatItMissesButNotInEveryStep) {
+  Team team({.grain = 1, .estimate_bytes = kSmall});
+  const std::vector<std::vector<float>> own = draw(1, 1);
+  for (int turn = 0; turn < 101; ++turn) {
+    EXPECT_GT(team.reduce(own).report.estimate_error, 0.95);
+    EXPECT_EQ(team.sentences.size(), turn < 100 ? 1u : 2u) << turn;
+  }
+  EXPECT_NE(team.sentences[0].find("20000 of 20000 items did not peel in 1600 bytes"), std::string::npos);
+  EXPECT_NE(team.sentences[0].find("Give estimates a larger share."), std::string::npos);
+  Team large({.grain = 1, .estimate_bytes = 160'000});
+  for (int turn = 0; turn < 3; ++turn) (void)large.reduce(own);
+  EXPECT_TRUE(large.sentences.empty());
+}
+
+TEST(EstimateMode, MayHaveOtherBytesInEveryStep) {
+  Team team({.grain = 1});
+  const std::vector<std::vector<float>> own = draw(1, 1);
+  EXPECT_FALSE(team.states[0].union_elements());
+  EXPECT_EQ(team.reduce(own).report.lost, 0u);
+  EXPECT_EQ(team.states[0].union_elements(), kElements);
+  for (State& state : team.states) state.set_estimate_bytes(kSmall);
+  EXPECT_GT(team.reduce(own).report.lost, 0u);
+  for (State& state : team.states) state.set_estimate_bytes(0);
+  EXPECT_EQ(team.reduce(own).report.lost, 0u);
+}
+
+TEST(EstimateResidual, MustBeLikeItsArray) {
+  const auto refusal = [](Dense x, Dense residual) -> std::string {
+    std::vector<State> states;
+    for (unsigned w = 0; w < 2; ++w) states.emplace_back(StateOptions{.estimate_bytes = kSmall});
+    RoundTable table(1);
+    for (unsigned w = 0; w < 2; ++w) {
+      table.join(std::make_unique<Exchange>(states[w], World{.rank = w, .size = 2, .link = kSlowLink}, x, residual));
+    }
+    table.run();
+    EXPECT_TRUE(table.error(0) && table.error(1));
+    return table.error(0) ? table.error(0)->what() : "";
+  };
+  std::vector<float> x(100);
+  std::vector<float> shorter(99);
+  std::vector<double> wider(100);
+  std::vector<std::int32_t> integers(100);
+  for (const Dense residual : {Dense(shorter), Dense(wider)}) {
+    EXPECT_NE(refusal(x, residual).find("residual is not like its array"), std::string::npos);
+  }
+  EXPECT_NE(refusal(x, Dense(nullptr, 100, ElementType::float32)).find("null pointer"), std::string::npos);
+  EXPECT_NE(refusal(integers, integers).find("integers have no residual"), std::string::npos);
 }
 
 }  // namespace

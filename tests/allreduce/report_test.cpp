@@ -34,6 +34,7 @@ Report some_report() {
   r.rounds = 2;
   r.peel_rounds = 9;
   r.lost = 1;
+  r.estimate_error = 0.75;
   r.repaired = 6;
   r.rescaled = 7;
   r.not_finite = 8;
@@ -49,7 +50,7 @@ Report some_report() {
 #if PEEL_HAVE_JSON
 TEST(Report, JsonHasEveryField) {
   const nlohmann::json j = nlohmann::json::parse(some_report().to_json());
-  EXPECT_EQ(j.size(), 25u);
+  EXPECT_EQ(j.size(), 26u);
   EXPECT_EQ(j["step"], 3);
   EXPECT_EQ(j["workers"], 4);
   EXPECT_EQ(j["strategy"], "sketch");
@@ -66,6 +67,7 @@ TEST(Report, JsonHasEveryField) {
   EXPECT_EQ(j["rounds"], 2);
   EXPECT_EQ(j["peel_rounds"], 9);
   EXPECT_EQ(j["lost"], 1);
+  EXPECT_DOUBLE_EQ(j["estimate_error"], 0.75);
   EXPECT_EQ(j["repaired"], 6);
   EXPECT_EQ(j["rescaled"], 7);
   EXPECT_EQ(j["not_finite"], 8);

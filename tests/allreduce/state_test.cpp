@@ -3,14 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "allreduce/memory.h"
+#include "allreduce/opening.h"
 #include "allreduce/small_world.h"
 #include "peel/state.h"
 #include "refusal.h"
+#include "scale.h"
 
 namespace peel::testing {
 namespace {
@@ -143,6 +148,31 @@ TEST(BusyState, IsNeitherSavedNorRestored) {
   }
   EXPECT_NO_THROW((void)state.serialise());
   EXPECT_NO_THROW(state.restore(before));
+}
+
+// Threads that begin an exchange at the same moment: one of them gets the state, and the others are refused.
+TEST(BusyState, IsGivenToOneOfManyThreads) {
+  constexpr unsigned kThreads = 4;
+  const std::uint64_t rounds = scaled(20'000, 500);
+  State state;
+  std::barrier together(kThreads);
+  std::vector<std::thread> threads;
+  std::vector<std::atomic<unsigned>> held(rounds);
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      std::vector<float> x(100, 1.0F);
+      for (std::uint64_t round = 0; round < rounds; ++round) {
+        together.arrive_and_wait();
+        Exchange exchange(state, {.rank = 0, .size = 2}, Dense(x));
+        const Collective& opening = *exchange.next();
+        const auto* words = reinterpret_cast<const std::uint64_t*>(opening.data.data());
+        if ((words[4] & detail::kOpeningRefused) == 0) ++held[round];
+        together.arrive_and_wait();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::uint64_t round = 0; round < rounds; ++round) ASSERT_EQ(held[round], 1u) << "round " << round;
 }
 
 TEST(FreshState, SurvivesItsSerialisedForm) {

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <vector>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "draw.h"
 #include "peel/peel.h"
 #include "refusal.h"
@@ -103,7 +106,7 @@ TEST(SerialisedMessage, HeadersSayWhatIsWrong) {
     return bytes;
   };
   expect_refusal(ErrorCode::corrupt_message, "not a PeelReduce message", [&] { (void)parse(with(0, 0, 1)); });
-  expect_refusal(ErrorCode::unsupported, "version", [&] { (void)parse(with(4, 2, 4)); });
+  expect_refusal(ErrorCode::unsupported, "version", [&] { (void)parse(with(4, 3, 4)); });
   expect_refusal(ErrorCode::corrupt_message, "impossible length", [&] { (void)parse(with(8, ~0ull, 8)); });
   expect_refusal(ErrorCode::corrupt_message, "impossible length", [&] { (void)parse(with(16, ~0ull, 8)); });
   expect_refusal(ErrorCode::corrupt_message, "truncated", [&] { (void)parse(with(8, std::uint64_t{1} << 56, 8)); });
@@ -115,6 +118,7 @@ TEST(SerialisedMessage, HeadersSayWhatIsWrong) {
 // serialise() seals whatever it is given.
 Bytes sealed(const Plan& plan, std::size_t index_words, std::size_t payload_bytes) {
   Message message;
+  message.workers = 1;
   message.index.resize(index_words);
   message.index.fill_zero();
   message.payload.resize(payload_bytes);
@@ -133,6 +137,22 @@ TEST(SerialisedMessage, PartsOfAnotherLengthThanThePlanSaysAreRefused) {
     if (s.plan.codec() == Codec::sketch) {
       expect_refusal(ErrorCode::corrupt_message, "payload", [&] { (void)parse(sealed(s.plan, words, 0)); });
     }
+  }
+}
+
+TEST(SerialisedMessage, MoreWorkersThanThereIsRoomForAreRefused) {
+  const Sent s = sent(Codec::sketch, Index::bitmap);  // a plan for two
+  const auto stating = [&](std::uint64_t workers) {
+    Bytes bytes = s.bytes;
+    std::memcpy(bytes.data() + kHeaderBytes - 8, &workers, sizeof workers);
+    const std::uint64_t head = XXH3_64bits(bytes.data(), 24);
+    const std::uint64_t sum = XXH3_64bits_withSeed(bytes.data() + 32, bytes.size() - 32, head);
+    std::memcpy(bytes.data() + 24, &sum, sizeof sum);
+    return bytes;
+  };
+  for (const std::uint64_t workers : {0ull, 1ull, 2ull}) EXPECT_EQ(parse(stating(workers)).message.workers, workers);
+  for (const std::uint64_t workers : {3ull, 1ull << 32, ~0ull}) {
+    expect_refusal(ErrorCode::corrupt_message, "more workers", [&] { (void)parse(stating(workers)); });
   }
 }
 

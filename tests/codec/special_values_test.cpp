@@ -237,7 +237,7 @@ TEST(Overflow, IsAFlagThatSurvivesMergingThenAnError) {
     for (const Codec codec : {Codec::packed, Codec::sketch}) {
       for (const CellType cells : {CellType::fixed32, CellType::fixed64}) {
         for (const Index index : {Index::bitmap, Index::bloom, Index::list}) {
-          for (const std::uint32_t workers : {1u, 4u, 100'000u}) {
+          for (const std::uint32_t workers : {2u, 4u, 100'000u}) {
             const Overflowing o = overflowing(codec, cells, index, workers);
             SCOPED_TRACE(o.plan.describe());
             Message good, bad;

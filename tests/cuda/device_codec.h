@@ -57,7 +57,10 @@ class DeviceCodec {
     return {memory_.items.as<std::uint64_t>(), x.items.size(), memory_.values.data(), x.type};
   }
   // A message of the host, in the room that it takes and `slack` more.
-  void put(const Message& message, std::size_t slack = 0) { put(message, memory_.index, memory_.payload, slack); }
+  void put(const Message& message, std::size_t slack = 0) {
+    put(message, memory_.index, memory_.payload, slack);
+    workers_ = message.workers;
+  }
   void clear_message() {
     memory_.index.reset(room_.index_words * sizeof(std::uint64_t));
     memory_.payload.reset(room_.payload_bytes);
@@ -90,8 +93,12 @@ class DeviceCodec {
 
   cuda::Status merge(const Message& from) {
     put(from, memory_.other_index, memory_.other_payload, 0);
-    const cuda::Message other = message_in(memory_.other_index, memory_.other_payload);
-    return run([&] { cuda::merge(plan_, message(), other, launch()); });
+    cuda::Message sum = message(), other = message_in(memory_.other_index, memory_.other_payload);
+    sum.workers = workers_;
+    other.workers = from.workers;
+    const cuda::Status status = run([&] { cuda::merge(plan_, sum, other, launch()); });
+    workers_ = sum.workers;
+    return status;
   }
 
   // ---- decoding
@@ -137,6 +144,7 @@ class DeviceCodec {
   // The message as the CPU would have it: an index of this many words, a payload of this many bytes.
   [[nodiscard]] Message take(std::uint64_t index_words, std::uint64_t payload_bytes) const {
     Message out;
+    out.workers = workers_;
     out.index.resize(index_words);
     out.payload.resize(payload_bytes);
     memory_.index.download(out.index.data(), index_words * sizeof(std::uint64_t));
@@ -199,6 +207,7 @@ class DeviceCodec {
   How how_;
   DeviceMemory& memory_;
   Stream stream_;
+  std::optional<std::uint64_t> workers_;  // of the message that was put here
 };
 
 }  // namespace peel::testing

@@ -162,6 +162,30 @@ TEST(CudaWorkers, PackedMessagesOfDifferentItemsAreNotMerged) {
   }
 }
 
+// Fixed cells would wrap, and nothing on the device could tell.
+TEST(CudaWorkers, NoMoreWorkersAreMergedThanThereIsRoomFor) {
+  const Patterned what{.elements = 5000, .density = 0.05, .seed = 17, .most = 31};
+  const Plan plan = Plan::make({.elements = what.elements,
+                                .expected_items = 1000,
+                                .workers = 3,
+                                .codec = Codec::sketch,
+                                .index = Index::bitmap,
+                                .scale = kUnitScale});
+  Message message;
+  encode(plan, patterned(what).view(), message);
+  DeviceCodec device(plan, message.payload.size() / 4, {});
+  device.put(message);
+  EXPECT_EQ(device.merge(message).flags, 0u);
+  EXPECT_EQ(device.merge(message).flags, 0u);
+  EXPECT_THROW(device.merge(message), Error);
+  const Message sum = device.take(message.index.size(), message.payload.size());
+  EXPECT_EQ(sum.workers, 3u);
+  Message uncounted = message;
+  uncounted.workers.reset();
+  device.put(message);
+  EXPECT_THROW(device.merge(uncounted), Error);
+}
+
 // Random plans, as the property tests of the CPU's codec draw them: each worker's message, what the CPU makes of their
 // sum, and what the device makes of it.
 TEST(CudaWorkers, RandomPlans) {

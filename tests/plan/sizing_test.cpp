@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
@@ -135,7 +136,7 @@ TEST(PermutationBits, AreOneToOneWhereTriplesAllowIt) {
 
 TEST(BloomSize, HalfOfItsBitsAreSet) {
   for (const std::uint64_t items : {1000ull, 100'000ull, 5'000'000ull}) {
-    const BloomSize size = size_bloom(items * 1000, items, 32);
+    const BloomSize size = size_bloom(items * 1000, items, 32, Codec::packed);
     const double bits = static_cast<double>(size.rows) * kBloomRowItems;
     EXPECT_NEAR(bits / static_cast<double>(items), size.hashes / std::log(2), 0.6) << items;
   }
@@ -146,7 +147,7 @@ TEST(BloomSize, IsTheBestOfAllNumbersOfHashes) {
   for (const std::uint64_t sparsity : {20ull, 100ull, 1000ull, 100'000ull}) {
     const std::uint64_t items = 100'000;
     const std::uint64_t positions = items * sparsity;
-    const BloomSize size = size_bloom(positions, items, 32);
+    const BloomSize size = size_bloom(positions, items, 32, Codec::packed);
     double best = 1e300;
     for (int k = 1; k <= 24; ++k) {
       const double total =
@@ -158,9 +159,38 @@ TEST(BloomSize, IsTheBestOfAllNumbersOfHashes) {
   }
 }
 
+// The payload of a sketch has its size before anybody knows the false positives: there is room for clusters of them,
+// which costs little where there are many items.
+TEST(BloomSize, OfASketchHasRoomForClusters) {
+  for (const std::uint64_t items : {600ull, 1000ull, 10'000ull, 100'000ull, 1'000'000ull}) {
+    for (const std::uint64_t sparsity : {30ull, 1000ull, 100'000ull}) {
+      const std::uint64_t positions = items * sparsity;
+      const BloomSize packed = size_bloom(positions, items, 44, Codec::packed);
+      const BloomSize sketch = size_bloom(positions, items, 44, Codec::sketch);
+      const double mean = std::ldexp(static_cast<double>(positions - items), -static_cast<int>(sketch.hashes));
+      const double room = static_cast<double>(sketch.candidates - items);
+      EXPECT_GE(room, mean + 2.5 * std::sqrt(mean * (mean < 100 ? 1 : kBloomRowItems))) << items << " of " << positions;
+      const double more = static_cast<double>(sketch.total_bits) / static_cast<double>(packed.total_bits);
+      EXPECT_LE(more, items < 10'000 ? 1.35 : items < 100'000 ? 1.15 : 1.05) << items << " of " << positions;
+    }
+  }
+}
+
+TEST(BloomSize, OfASketchIsRightAtTheEnds) {
+  for (const std::uint64_t positions : {0ull, 1ull, 5ull, 512ull, 1ull << 43}) {
+    for (const std::uint64_t items : {std::uint64_t{0}, std::uint64_t{1}, positions / 2, positions}) {
+      const BloomSize size = size_bloom(positions, items, 44, Codec::sketch);
+      EXPECT_GE(size.hashes, 1u);
+      EXPECT_GE(size.rows, size.hashes);
+      EXPECT_LE(size.candidates, positions);
+      EXPECT_GE(size.candidates, std::min(items, positions));
+    }
+  }
+}
+
 TEST(BloomSize, OfNothingIsSmall) {
   for (const std::uint64_t positions : {0ull, 1ull, 5ull}) {
-    const BloomSize size = size_bloom(positions, 0, 32);
+    const BloomSize size = size_bloom(positions, 0, 32, Codec::packed);
     EXPECT_GE(size.hashes, 1u);
     EXPECT_LE(size.rows, 24u);
     EXPECT_LE(size.candidates, positions) << positions << " positions";

@@ -2,7 +2,10 @@
 //
 //   mpi_program collectives      all collectives, checked; exit code 1 if one is wrong
 //   mpi_program threads          a second thread is refused where MPI allows one only, else it works
-//   mpi_program faults FOLDER    sums until it fails; FOLDER gets pid.RANK at the beginning and error.RANK at the end
+//   mpi_program wrong            communicators that cannot be used are refused
+//   mpi_program absent RANK FOLDER  all but RANK call make_mpi; FOLDER gets error.RANK of each
+//   mpi_program faults FOLDER    collectives of all kinds until one fails; FOLDER gets pid.RANK at the beginning and
+//                                error.RANK at the end
 #include <unistd.h>
 
 #include <cstdio>
@@ -57,14 +60,47 @@ int check_threads() {
   return report(complaint + peel::test::perform_known_collectives(*communicator, 100));
 }
 
-// Sums until something fails, then frees its memory and calls MPI again, which must not touch it.
-std::string sum_until_it_fails(Communicator& communicator) {
+// As a communicator that this process is not part of, or that has two groups.
+int check_refusals() {
+  std::string complaint;
+  const auto refuses = [&](MPI_Comm communicator, const std::string& fragment) {
+    try {
+      (void)peel::make_mpi(communicator);
+      complaint += "make_mpi took what has to do with " + fragment + "\n";
+    } catch (const Error& error) {
+      const bool right = error.code() == peel::ErrorCode::invalid_argument;
+      if (!right || std::string(error.what()).find(fragment) == std::string::npos) complaint += error.what();
+    }
+  };
+  refuses(MPI_COMM_NULL, "MPI_COMM_NULL");
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm between = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &half);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &between);
+  refuses(between, "two groups");
+  MPI_Comm_free(&between);
+  MPI_Comm_free(&half);
+  return report(complaint);
+}
+
+// Something fails after a while: then it frees its memory and calls MPI again, which must not touch it.
+std::string perform_until_it_fails(Communicator& communicator) {
   const std::uint32_t channel = communicator.open_channel();
   std::vector<float> x(4'000'000, 1.0F);
   std::uint32_t sequence = 0;
+  constexpr Collective::Kind kKinds[] = {Collective::Kind::sum, Collective::Kind::all_to_all, Collective::Kind::bit_or,
+                                         Collective::Kind::all_gather};
   try {
     for (;;) {
-      Collective what{.type = peel::ElementType::float32, .data = std::as_writable_bytes(std::span(x))};
+      Collective what{.kind = kKinds[sequence % 4], .type = peel::ElementType::float32};
+      const auto bytes = std::as_writable_bytes(std::span(x));
+      if (sequence % 2 == 0) {
+        what.data = bytes;
+      } else {
+        what.send.assign(what.kind == Collective::Kind::all_gather ? 1 : communicator.size(), bytes.first(4'000'000));
+      }
       what.sequence = sequence++;
       peel::perform(communicator, what, channel, std::chrono::milliseconds(1500));
     }
@@ -87,11 +123,27 @@ int fail_together(const std::filesystem::path& folder) {
   std::unique_ptr<Communicator> communicator = peel::make_mpi(MPI_COMM_WORLD);
   const std::string rank = std::to_string(communicator->rank());
   write(folder / ("pid." + rank), std::to_string(::getpid()));
-  const std::string error = sum_until_it_fails(*communicator);
+  const std::string error = perform_until_it_fails(*communicator);
   communicator.reset();
   write(folder / ("error." + rank), error);
   // mpirun ends all workers when one leaves: stay until the others had their say.
   std::this_thread::sleep_for(std::chrono::seconds(10));
+  return 3;
+}
+
+int be_absent(int absent, const std::filesystem::path& folder) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank != absent) {
+    std::string said = "nothing";
+    try {
+      (void)peel::make_mpi(MPI_COMM_WORLD, {.timeout = std::chrono::milliseconds(1500)});
+    } catch (const Error& error) {
+      said = std::string(peel::name(error.code())) + ": " + error.what();
+    }
+    write(folder / ("error." + std::to_string(rank)), said);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(10));  // as above
   return 3;
 }
 
@@ -105,6 +157,8 @@ int main(int argc, char** argv) {
   try {
     if (mode == "collectives") result = check_collectives();
     if (mode == "threads") result = check_threads();
+    if (mode == "wrong") result = check_refusals();
+    if (mode == "absent" && argc > 3) std::_Exit(be_absent(std::atoi(argv[2]), argv[3]));
     if (mode == "faults" && argc > 2) std::_Exit(fail_together(argv[2]));  // MPI_Finalize would wait for the missing
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -103,10 +103,12 @@ void bind_verbs(nb::module_& m) {
       "plan"_a, "items"_a, "count"_a, "values"_a, "value_count"_a, "type"_a, "work"_a);
   m.def(
       "merge",
-      [](const Plan& plan, const Work& into, const Work& from) {
+      [](const Plan& plan, Work& into, Work& from, std::uint64_t workers_into, std::uint64_t workers_from) {
+        into.message.workers = workers_into;
+        from.message.workers = workers_from;
         cuda::merge(plan, into.message, from.message, into.launch);
       },
-      "plan"_a, "into"_a, "from_"_a);
+      "plan"_a, "into"_a, "from_"_a, "workers_into"_a, "workers_from"_a);
   m.def(
       "decode",
       [](const Plan& plan, const Work& work, std::uintptr_t x, std::uint64_t elements, std::string_view type,

@@ -106,6 +106,11 @@ std::shared_ptr<std::byte> Gpu::make_memory(std::size_t bytes) {
   return {std::move(array), data};
 }
 
+void Gpu::clear(void* memory, std::size_t bytes) {
+  const CurrentDevice current(ordinal());
+  require(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
+}
+
 std::unique_ptr<peel::detail::DeviceSlot> Gpu::make_slot() { return std::make_unique<GpuSlot>(source_); }
 
 std::unique_ptr<peel::detail::Course> Gpu::make_course(Strategy strategy) {

@@ -81,6 +81,7 @@ class Gpu final : public Device {
 
   [[nodiscard]] unsigned workers() const noexcept override { return workers_; }
   [[nodiscard]] std::shared_ptr<std::byte> make_memory(std::size_t bytes) override;
+  void clear(void* memory, std::size_t bytes) override;
   [[nodiscard]] std::unique_ptr<peel::detail::DeviceSlot> make_slot() override;
   [[nodiscard]] std::unique_ptr<peel::detail::Course> make_course(Strategy strategy) override;
 

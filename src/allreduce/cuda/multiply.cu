@@ -2,7 +2,7 @@
 #include "allreduce/cuda/multiply.h"
 
 #include "allreduce/cuda/float_types.h"
-#include "codec/cuda/conversion.cuh"
+#include "allreduce/cuda/product.cuh"
 
 namespace peel::cuda::detail {
 
@@ -10,17 +10,6 @@ namespace {
 
 constexpr unsigned kThreadsEach = 256;
 constexpr unsigned kBlocks = 1056;  // eight for each multiprocessor of an H200
-
-// In the type itself; of 16 bits the product is a float first.
-template <ElementType kType>
-__device__ std::uint64_t product(std::uint64_t bits, double factor) {
-  if constexpr (kType == ElementType::float64) {
-    return narrow_bits(__dmul_rn(widen_bits(bits, kType), factor), kType);
-  } else {
-    const auto value = static_cast<float>(widen_bits(bits, kType));
-    return narrow_bits(__fmul_rn(value, static_cast<float>(factor)), kType);
-  }
-}
 
 template <ElementType kType, typename Bits>
 __global__ void __launch_bounds__(kThreadsEach)

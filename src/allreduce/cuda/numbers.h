@@ -21,6 +21,7 @@ struct Numbers {
   std::uint64_t* vitals = nullptr;  // combined
   std::uint64_t* flags = nullptr;   // of a combined index
   std::uint64_t* grains = nullptr;
+  double* energies = nullptr;  // of cells, of values and of lost values (allreduce/estimate.h)
   std::size_t bytes = 0;
 
   Numbers(std::byte* memory, unsigned workers) {
@@ -34,6 +35,7 @@ struct Numbers {
     vitals = arena.take<std::uint64_t>(peel::detail::kVitalWords);
     flags = arena.take<std::uint64_t>(1);
     grains = arena.take<std::uint64_t>(kGrainCounts);
+    energies = arena.take<double>(3);
     bytes = arena.used();
   }
   static std::size_t bytes_for(unsigned workers) { return Numbers(nullptr, workers).bytes; }

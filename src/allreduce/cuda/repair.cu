@@ -1,6 +1,7 @@
 // Grid: a thread for each cell. There are few: what is repaired is what a sketch lost.
 #include <cub/device/device_radix_sort.cuh>
 
+#include "allreduce/cuda/item_place.cuh"
 #include "allreduce/cuda/repair.h"
 #include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
@@ -11,22 +12,13 @@ namespace {
 
 constexpr unsigned kThreadsEach = 256;
 
-// The element of cell i, and whether it is one.
-struct Place {
-  std::uint64_t element;
-  bool inside;
-  __device__ Place(const Geometry& g, const std::uint64_t* items, std::uint64_t i)
-      : element((items[i >> g.grain_log2] << g.grain_log2) + (i & (g.grain - 1)) - g.lead),  // wraps before the array
-        inside(element < g.elements) {}
-};
-
 template <typename Bits, typename Cell>
 __global__ void __launch_bounds__(kThreadsEach)
     take(Geometry g, Conversion how, const Bits* x, const std::uint64_t* items, std::uint64_t cells_in_all,
          Cell* cells) {
   const std::uint64_t i = std::uint64_t{blockIdx.x} * kThreadsEach + threadIdx.x;
   if (i >= cells_in_all) return;
-  const Place place(g, items, i);
+  const ItemPlace place(g, items, i);
   cells[i] = place.inside ? to_cell<Cell>(x[place.element], how) : Cell{0};
 }
 
@@ -35,7 +27,7 @@ __global__ void __launch_bounds__(kThreadsEach) put(Geometry g, Conversion how, 
                                                     const std::uint64_t* items, std::uint64_t cells_in_all, Bits* x) {
   const std::uint64_t i = std::uint64_t{blockIdx.x} * kThreadsEach + threadIdx.x;
   if (i >= cells_in_all) return;
-  const Place place(g, items, i);
+  const ItemPlace place(g, items, i);
   if (place.inside) x[place.element] = static_cast<Bits>(from_cell(cells[i], how));
 }
 

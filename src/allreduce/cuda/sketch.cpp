@@ -1,13 +1,17 @@
 // sketch on a device: index and cells go out together, and the sum is peeled. What can go wrong is what can go wrong on
 // the host (allreduce/sketch.cpp), and is mended in the same call.
 #include <algorithm>
+#include <cmath>
 
 #include "allreduce/calibration.h"
+#include "allreduce/cuda/estimate.h"
 #include "allreduce/cuda/gpu_index.h"
 #include "allreduce/cuda/multiply.h"
 #include "allreduce/cuda/repair.h"
 #include "allreduce/sketch_rules.h"
 #include "codec/cuda/interpretation.h"
+#include "codec/values.h"
+#include "plan/mapping.h"
 
 namespace peel::cuda::detail {
 
@@ -24,6 +28,7 @@ class GpuSketch final : public GpuCourse {
   void advance(Chunk& chunk, Asks& asks) override {
     switch (stage_) {
       case Stage::begin:
+        if (chunk.estimates()) keep_own(chunk);
         average(chunk);
         return knows_sketch(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
       case Stage::calibrating:
@@ -32,6 +37,8 @@ class GpuSketch final : public GpuCourse {
         return check_sums(chunk, asks);
       case Stage::peeling:
         return take_sums(chunk, asks);
+      case Stage::estimating:
+        return note_estimates(chunk, asks);
       case Stage::repairing:
         return put_repaired(chunk, asks);
       case Stage::repaired:
@@ -42,7 +49,15 @@ class GpuSketch final : public GpuCourse {
   }
 
  private:
-  enum class Stage : std::uint8_t { begin, calibrating, sent, peeling, repairing, repaired, replaced };
+  enum class Stage : std::uint8_t { begin, calibrating, sent, peeling, estimating, repairing, repaired, replaced };
+
+  // The residual is made from it when it is known what was lost.
+  void keep_own(Chunk& chunk) {
+    const Dense x = chunk.view.dense();
+    if (chunk.residual.size == 0) return;
+    require(cudaMemcpyAsync(chunk.residual.data, x.data, x.size * size_of(x.type), cudaMemcpyDeviceToDevice, stream()),
+            "cudaMemcpyAsync");
+  }
 
   // In place: everything that follows reads x, several times if it has to.
   void average(Chunk& chunk) {
@@ -98,7 +113,8 @@ class GpuSketch final : public GpuCourse {
       plan_sketch_again(chunk);
       return encode_message(chunk, asks);
     }
-    lost_room_ = kLostAtFirst;
+    // What is estimated is mostly known before: as many items as are too many.
+    lost_room_ = std::max(kLostAtFirst, chunk.estimates() ? chunk.memory.items + chunk.memory.items / 16 : 0);
     room_ = room_for(chunk.choice.plan).items;
     decode_sums(chunk, asks);
   }
@@ -108,12 +124,10 @@ class GpuSketch final : public GpuCourse {
   void decode_sums(Chunk& chunk, Asks& asks) {
     const auto timed = measured(chunk, &Report::decode_s, "peel decode sketch");
     const Plan& plan = chunk.choice.plan;
-    const bool estimate = chunk.shape.estimate_bytes != 0;
-    DecodeOptions options{.estimate = estimate};
-    if (!estimate) {
-      options.lost_items = reinterpret_cast<std::uint64_t*>(slot_of(chunk).arrived_index.ensure(2 * lost_room_ * 8));
-      options.lost_room = lost_room_;
-    }
+    const DecodeOptions options{
+        .estimate = chunk.estimates(),
+        .lost_items = reinterpret_cast<std::uint64_t*>(slot_of(chunk).arrived_index.ensure(2 * lost_room_ * 8)),
+        .lost_room = lost_room_};
     decode(plan, message_, chunk.view.dense(), options, launch(chunk, plan, room_));
     fetch(ask(chunk, Collective::Kind::settle, asks), &Numbers::verb, 1);
     stage_ = Stage::peeling;
@@ -121,20 +135,61 @@ class GpuSketch final : public GpuCourse {
 
   void take_sums(Chunk& chunk, Asks& asks) {
     const Plan& plan = chunk.choice.plan;
-    const bool estimate = chunk.shape.estimate_bytes != 0;
     const Status status = *here().verb;
     if ((status.flags & kNoRoom) != 0 && status.items > room_) {  // far more than were planned for; x is as it was
       room_ = status.items;
       return decode_sums(chunk, asks);
     }
     check(plan, status);
-    if (!estimate && status.lost > lost_room_) {
+    if (status.lost > lost_room_) {
       lost_room_ = status.lost;
       return decode_sums(chunk, asks);
     }
     report_sketch(chunk, status.items, status.lost, status.rounds);
     items_ = status.items;
-    if (!estimate && status.lost != 0) return ask_repair(chunk, asks, status.lost);
+    if (chunk.estimates()) return finish_estimates(chunk, asks, status.lost);
+    if (status.lost != 0) return ask_repair(chunk, asks, status.lost);
+    learn(chunk, asks);
+  }
+
+  // As on the host (allreduce/sketch.cpp).
+  void finish_estimates(Chunk& chunk, Asks& asks, std::uint64_t lost) {
+    const Plan& plan = chunk.choice.plan;
+    const Geometry& g = plan.geometry();
+    GpuSlot& slot = slot_of(chunk);
+    const Dense x = chunk.view.dense();
+    const auto* const items = reinterpret_cast<const std::uint64_t*>(slot.arrived_index.data());
+    double* const energies = there().energies;
+    lost_ = lost;
+    require(add_energy(plan.payload_type(), message_.payload, message_.payload_bytes / size_of(plan.payload_type()),
+                       energies, stream()),
+            "Adding up cells");
+    require(add_energy(x.type, x.data, x.size, energies + 1, stream()), "Adding up values");
+    require(add_item_energy(g, x.data, items, lost, energies + 2, stream()), "Adding up estimates");
+    if (chunk.residual.size != 0) {
+      require(
+          feed_back(g, items, lost, trusted(chunk), chunk.options.average ? 1 : 1.0 / chunk.world.size, x.data,
+                    chunk.residual.data,
+                    slot.arrived_values.ensure(std::max<std::uint64_t>(lost * g.grain * size_of(x.type), 1)), stream()),
+          "Feeding back");
+    }
+    fetch(ask(chunk, Collective::Kind::settle, asks), &Numbers::energies, 3);
+    stage_ = Stage::estimating;
+  }
+
+  [[nodiscard]] double trusted(const Chunk& chunk) const {
+    const double load = peel::detail::estimate_load(chunk.choice.plan, items_);
+    return chunk.residual.size != 0 ? peel::detail::trusted_share(load) : 1;
+  }
+
+  void note_estimates(Chunk& chunk, Asks& asks) {
+    const Plan& plan = chunk.choice.plan;
+    const double* const seen = here().energies;
+    const double down = peel::detail::has_scale(plan.geometry()) ? std::ldexp(1.0, -plan.scale()) : 1;
+    peel::detail::ChunkEnergy energy{.cells = seen[0] * down * down / peel::detail::kSubtables};
+    energy.values = lost_ == 0 ? energy.cells : seen[1];
+    energy.lost = seen[2];
+    chunk.energy.add(energy, peel::detail::estimate_load(plan, items_), trusted(chunk));
     learn(chunk, asks);
   }
 
@@ -170,6 +225,7 @@ class GpuSketch final : public GpuCourse {
 
   void replace(Chunk& chunk, Asks& asks, Unfit why) {
     replace_by_packed(chunk, why);
+    chunk.clear_residual();
     chunk.view = peel::detail::ChunkView(chunk.view.dense(), 1);  // it is averaged already
     packed_ = make_gpu_packed(gpu_);
     stage_ = Stage::replaced;

@@ -2,6 +2,7 @@
 // one (cpu/sketch_block.cpp, cpu/peel_block.cpp), and values go back to item order. Ranges of words, then blocks, are
 // what threads share.
 #include <algorithm>
+#include <bit>
 #include <mutex>
 
 #include "codec/cpu/sketch_kernels.h"
@@ -134,6 +135,19 @@ bool convert_segments(const Run& run, const SupportData& own, std::vector<const 
   return all(fits);
 }
 
+// By a bitmap: there may be as many as there are items, if they are estimated.
+void sort_items(const Geometry& g, std::vector<std::uint64_t>& items) {
+  if (items.size() < word_count(g) / 16) return std::sort(items.begin(), items.end());
+  std::vector<std::uint64_t> words(word_count(g));
+  for (const std::uint64_t item : items) words[item / 64] |= std::uint64_t{1} << (item % 64);
+  auto to = items.begin();
+  for (std::uint64_t w = 0; w < words.size(); ++w) {
+    for (std::uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
+      *to++ = w * 64 + static_cast<std::uint64_t>(std::countr_zero(bits));
+    }
+  }
+}
+
 }  // namespace
 
 bool sketch(const Run& run, const SupportData& own, std::byte* payload) {
@@ -188,7 +202,7 @@ Peeled peel(const Run& run, const std::uint64_t* words, const std::byte* payload
     peeled.lost += block.lost;
     peeled.lost_items.insert(peeled.lost_items.end(), lost.begin(), lost.end());
   });
-  std::sort(peeled.lost_items.begin(), peeled.lost_items.end());
+  sort_items(g, peeled.lost_items);
   if (g.grain == 1) {
     dealt.collect_all(values);
   } else {

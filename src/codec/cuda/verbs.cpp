@@ -418,13 +418,14 @@ void encode_values(const Plan& plan, const ConstSparse& x, const std::uint64_t* 
   encode_values_view(plan, x, support, message, launch);
 }
 
-void merge(const Plan& plan, const Message& into, const Message& from, const Launch& launch) {
+void merge(const Plan& plan, Message& into, const Message& from, const Launch& launch) {
   if (plan.index() == Index::list) {
     refuse("Lists do not combine by OR; decode both messages, or merge them on the host (peel::merge).");
   }
   check_message(plan, into, plan.index_words());
   check_message(plan, from, plan.index_words());
   if (into.payload_bytes != from.payload_bytes) refuse("The payloads differ in length; merge messages of one index.");
+  into.workers = peel::detail::add_workers(plan, into.workers, from.workers);
   if (launch.status != nullptr) must(detail::begin({}, launch.status, {}, launch.stream));
   // Values of packed messages lie by rank: they are of the same items only where the indexes are equal, flags apart.
   const std::uint64_t same = plan.codec() == Codec::packed ? plan.index_words() - 1 : 0;

@@ -10,41 +10,45 @@
 #include <algorithm>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "transport/collectives.h"
+#include "transport/mpi/duplicate.h"
 #include "transport/nap.h"
 
 namespace peel {
 namespace {
 
 using detail::Block;
+using detail::check;
+using detail::Note;
 using detail::PointToPoint;
 using detail::Tag;
 using detail::Ticket;
 using detail::Transfer;
 
-void check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  std::string reason(MPI_MAX_ERROR_STRING, '\0');
-  int length = 0;
-  if (MPI_Error_string(code, reason.data(), &length) != MPI_SUCCESS) length = 0;
-  reason.resize(static_cast<std::size_t>(length));
-  throw Error(ErrorCode::transport,
-              std::string(call) + " failed: " + reason + ". Check that all workers run; then make a new communicator.");
+bool is_running() {
+  int initialized = 0;
+  int finalized = 0;
+  return MPI_Initialized(&initialized) == MPI_SUCCESS && initialized != 0 && MPI_Finalized(&finalized) == MPI_SUCCESS &&
+         finalized == 0;
 }
 
 // Tags of MPI are small numbers, at least 15 bits. What they lose of channel and sequence comes back only after all
-// earlier messages of the pair with that tag, and those are received in order.
+// earlier messages of the pair with that tag, and those are received in order. The highest bit tells notes from all
+// else.
 class TagRule {
  public:
   explicit TagRule(int upper_bound) {
     int bits = 15;
     while (bits < 31 && upper_bound >= (std::int64_t{2} << bits) - 1) ++bits;
-    sequence_bits_ = static_cast<unsigned>(bits - 1) / 2;
-    channel_bits_ = static_cast<unsigned>(bits - 1) - sequence_bits_;
+    note_ = 1 << (bits - 1);
+    sequence_bits_ = static_cast<unsigned>(bits - 2) / 2;
+    channel_bits_ = static_cast<unsigned>(bits - 2) - sequence_bits_;
   }
+  [[nodiscard]] int note() const noexcept { return note_; }
   [[nodiscard]] int operator()(const Tag& tag) const noexcept {
     const std::uint32_t channel = tag.channel & ((1U << channel_bits_) - 1);
     const std::uint32_t sequence = tag.sequence & ((1U << sequence_bits_) - 1);
@@ -52,6 +56,7 @@ class TagRule {
   }
 
  private:
+  int note_;
   unsigned sequence_bits_;
   unsigned channel_bits_;
 };
@@ -71,7 +76,7 @@ bool allows_threads() {
 
 class Mpi final : public PointToPoint {
  public:
-  explicit Mpi(MPI_Comm communicator);
+  Mpi(MPI_Comm communicator, const MpiOptions& options);
 
   [[nodiscard]] unsigned rank() const noexcept override { return static_cast<unsigned>(rank_); }
   [[nodiscard]] unsigned size() const noexcept override { return static_cast<unsigned>(size_); }
@@ -80,13 +85,17 @@ class Mpi final : public PointToPoint {
   void refuse_wrong_thread() const override;
   Ticket send(unsigned peer, const Tag& tag, Block block) override;
   Ticket receive(unsigned peer, const Tag& tag, std::size_t capacity) override;
+  Ticket send_note(unsigned peer, Block note) override;
+  std::optional<Note> take_note() override;
   void progress() override;
   void relax() override;
   void close() noexcept override;
 
  private:
+  Ticket send_tagged(unsigned peer, int tag, Block block);
   void finish(std::size_t index, const MPI_Status& status);
   void give_up() noexcept;
+  void forget_notes() noexcept;
 
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -105,15 +114,10 @@ class Mpi final : public PointToPoint {
   unsigned idle_ = 0;                  // how often relax() found that nothing had
 };
 
-MPI_Comm duplicate(MPI_Comm communicator) {
-  MPI_Comm copy = MPI_COMM_NULL;
-  check(MPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return copy;
-}
-
-Mpi::Mpi(MPI_Comm communicator)
-    : communicator_(duplicate(communicator)), tag_rule_(tag_upper_bound(communicator_)), any_thread_(allows_threads()) {
+Mpi::Mpi(MPI_Comm communicator, const MpiOptions& options)
+    : communicator_(detail::duplicate(communicator, options.timeout)),
+      tag_rule_(tag_upper_bound(communicator_)),
+      any_thread_(allows_threads()) {
   check(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
 }
@@ -126,12 +130,38 @@ void Mpi::refuse_wrong_thread() const {
 }
 
 Ticket Mpi::send(unsigned peer, const Tag& tag, Block block) {
+  return send_tagged(peer, tag_rule_(tag), std::move(block));
+}
+
+// Those who say farewell may do so late.
+Ticket Mpi::send_note(unsigned peer, Block note) {
+  if (!is_running()) throw Error(ErrorCode::transport, "MPI has ended; no note can be sent any more.");
+  return send_tagged(peer, tag_rule_.note(), std::move(note));
+}
+
+std::optional<Note> Mpi::take_note() {
+  const std::lock_guard lock(mutex_);
+  int found = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, tag_rule_.note(), communicator_, &found, &status), "MPI_Iprobe");
+  if (found == 0) return std::nullopt;
+  int bytes = 0;
+  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  Note note{.sender = static_cast<unsigned>(status.MPI_SOURCE), .text = take(static_cast<std::size_t>(bytes))};
+  // It is here and short, so nothing is waited for.
+  check(MPI_Recv(note.text->data(), bytes, MPI_BYTE, status.MPI_SOURCE, tag_rule_.note(), communicator_,
+                 MPI_STATUS_IGNORE),
+        "MPI_Recv");
+  return note;
+}
+
+Ticket Mpi::send_tagged(unsigned peer, int tag, Block block) {
   auto ticket = std::make_shared<Transfer>();
   ticket->block = std::move(block);
   const std::lock_guard lock(mutex_);
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(ticket->block->data(), static_cast<int>(ticket->block->size()), MPI_BYTE, static_cast<int>(peer),
-                  tag_rule_(tag), communicator_, &request),
+  check(MPI_Isend(ticket->block->data(), static_cast<int>(ticket->block->size()), MPI_BYTE, static_cast<int>(peer), tag,
+                  communicator_, &request),
         "MPI_Isend");
   requests_.push_back(request);
   tickets_.push_back(ticket);
@@ -213,6 +243,15 @@ void Mpi::relax() {
   }
 }
 
+// Those that nobody looked for any more.
+void Mpi::forget_notes() noexcept {
+  try {
+    while (take_note()) {
+    }
+  } catch (const Error&) {  // they stay with MPI
+  }
+}
+
 // Cancels what can be cancelled, and keeps the memory of the rest.
 void Mpi::give_up() noexcept {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -228,25 +267,28 @@ void Mpi::give_up() noexcept {
 }
 
 void Mpi::close() noexcept {
-  int finalized = 0;
-  if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  if (!is_running()) return;
+  forget_notes();
   const std::lock_guard lock(mutex_);
   give_up();
-  // Freeing is collective and might wait for a worker that is gone, so a broken communicator is left to MPI_Finalize.
+  // Freeing is collective. MPI's standard expects it to be local, as it is in Open MPI and MPICH, but it might wait for
+  // a worker that is gone: a broken communicator is left to MPI_Finalize.
   if (!cause()) MPI_Comm_free(&communicator_);
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi(MPI_Comm communicator) {
-  int initialized = 0;
-  int finalized = 0;
-  if (MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0 || MPI_Finalized(&finalized) != MPI_SUCCESS ||
-      finalized != 0) {
+std::unique_ptr<Communicator> make_mpi(MPI_Comm communicator, const MpiOptions& options) {
+  if (!is_running()) {
     throw Error(ErrorCode::invalid_argument,
                 "MPI is not running; call MPI_Init_thread before make_mpi, and MPI_Finalize after the communicator.");
   }
-  return detail::communicate_over(std::make_shared<Mpi>(communicator));
+  if (communicator == MPI_COMM_NULL) {
+    throw Error(ErrorCode::invalid_argument,
+                "make_mpi got MPI_COMM_NULL, as a process that is not in a group does; call it only where this process "
+                "is part of the communicator.");
+  }
+  return detail::communicate_over(std::make_shared<Mpi>(communicator, options));
 }
 
 }  // namespace peel

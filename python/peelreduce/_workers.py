@@ -1,0 +1,162 @@
+"""The workers of a process group, for as long as it lives: what all sums over them share."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import _get_process_group_store
+
+from ._dispatcher import Connect, Dispatcher, Transport
+from ._rendezvous import Round
+from ._switch import Switch
+from ._transport import make_device, make_transport
+
+_MOST_STATES = 256  # of tensors that came without one; the one that was not used for longest goes
+
+State = TypeVar("State")
+
+
+class Workers:
+    """Holds the group's store and not the group, with whose last reference its lanes end."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.rank = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
+        self.backends = dist.get_backend_config(group)
+        self.timeout = _timeout_of(group)
+        # A connection of its own: one that somebody waits on would have everybody wait.
+        self.store: dist.Store = dist.PrefixStore("peelreduce", _get_process_group_store(group).clone())
+        self.host = _host()
+        self._dispatchers: dict[Switch | None, Dispatcher] = {}
+        self._states: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def dispatcher(self, switch: Switch | None) -> Dispatcher:
+        """Shared by all states that go the same way."""
+        with self._lock:
+            if switch not in self._dispatchers:
+                self._dispatchers[switch] = Dispatcher(self._by(switch), _over_gloo if switch is None else _through(switch))
+            return self._dispatchers[switch]
+
+    def state_for(self, kind: tuple[Any, ...], make: Callable[[], State]) -> State:
+        """That of tensors that came without one."""
+        with self._lock:
+            found = self._states.pop(kind, None) or make()
+            self._states[kind] = found  # the youngest now
+            if len(self._states) > _MOST_STATES:
+                self._states.popitem(last=False)
+            return found
+
+    def reset(self) -> None:
+        for dispatcher in self._all():
+            dispatcher.reset()
+        with self._lock:
+            self._states.clear()
+
+    def close(self) -> None:
+        for dispatcher in self._all():
+            dispatcher.close()
+
+    def _all(self) -> list[Dispatcher]:
+        with self._lock:
+            return list(self._dispatchers.values())
+
+    def _by(self, switch: Switch | None) -> _By:
+        return _By(self, "gloo" if switch is None else f"switch/{switch.fingerprint()}")
+
+
+class _By:
+    """The same workers, who meet on their own for every way that sums go."""
+
+    def __init__(self, workers: Workers, way: str) -> None:
+        self.rank = workers.rank
+        self.size = workers.size
+        self.backends = workers.backends
+        self.host = workers.host
+        self.store: dist.Store = dist.PrefixStore(way, workers.store)
+
+
+def _over_gloo(round_: Round, lanes: int, timeout: float) -> list[Transport]:
+    made = [
+        make_transport(dist.PrefixStore(f"gloo/{lane}", round_.store), round_.rank, round_.size, timeout)
+        for lane in range(lanes)
+    ]
+    for transport in made:
+        transport.wait_for_long()
+    return list(made)
+
+
+def _through(switch: Switch) -> Connect:
+    def connect(round_: Round, lanes: int, timeout: float) -> list[Transport]:
+        return [
+            switch.join(dist.PrefixStore(f"switch/{lane}", round_.store), round_.rank, round_.size, timeout)
+            for lane in range(lanes)
+        ]
+
+    return connect
+
+
+def _timeout_of(group: dist.ProcessGroup) -> float:
+    """Seconds after which collectives of the group itself give up."""
+    for device in ("cpu", "cuda"):
+        try:
+            return group._get_backend(torch.device(device)).options._timeout.total_seconds()
+        except (RuntimeError, AttributeError):  # it has none for this device, or one that does not tell
+            continue
+    return dist.default_pg_timeout.total_seconds()
+
+
+def _host() -> str:
+    """The address by which Gloo is reached; empty if it cannot be told."""
+    if not dist.is_gloo_available():
+        return ""
+    _, address = make_device()
+    return address[0] if address is not None else ""
+
+
+_lock = threading.Lock()
+_known: weakref.WeakKeyDictionary[dist.ProcessGroup, Workers] = weakref.WeakKeyDictionary()
+
+
+def workers_of(group: dist.ProcessGroup | DeviceMesh | None) -> Workers | None:
+    """Of the group, or all workers; None if this process is not one of the group's."""
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            names = group.mesh_dim_names or tuple(range(group.ndim))
+            raise ValueError(
+                f"A sum goes over one dimension of a mesh, and this one has {group.ndim}; take one of them, as in "
+                f"mesh[{names[0]!r}]."
+            )
+        group = group.get_group()
+    found = group if group is not None else dist.group.WORLD
+    if found is None:
+        raise ValueError("There is no process group; call torch.distributed.init_process_group first.")
+    if found is dist.GroupMember.NON_GROUP_MEMBER:
+        return None
+    if not isinstance(found, dist.ProcessGroup):
+        raise TypeError(f"A group is a torch.distributed.ProcessGroup or a DeviceMesh, not {type(found).__name__}.")
+    with _lock:
+        if found not in _known:
+            workers = Workers(found)
+            _known[found] = workers
+            weakref.finalize(found, workers.close).atexit = False
+        return _known[found]
+
+
+def reset(group: dist.ProcessGroup | DeviceMesh | None = None) -> None:
+    """Forgets a failure: ends what is under way over these workers, and has the next sum connect them anew.
+
+    Sums connect anew by themselves after a failure that all workers had at the same place of the program. Where that is
+    not so, as after a step of which some workers have the sum and others not, an error says so: have all workers go back
+    to one place, such as the last checkpoint, and call this on every one of them.
+    """
+    workers = workers_of(group)
+    if workers is not None:
+        workers.reset()

@@ -1,0 +1,102 @@
+"""How workers meet, with threads in the place of workers."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import peelreduce
+import pytest
+import torch.distributed as dist
+from peelreduce._rendezvous import Failure, Left, Pulse, Round, error_of, rounds
+
+
+def _meet(store: dist.Store, rank: int, size: int, left: Left, timeout: float = 20.0, first: int = 0) -> Round:
+    pulse = Pulse("127.0.0.1")
+    for found in rounds(store, rank, size, first):
+        found.join(left, pulse.address)
+        if found.await_fate(timeout, lambda: False):
+            found.pulse = pulse  # lives as long as the round
+            return found
+    raise AssertionError
+
+
+def _meet_all(store: dist.Store, lefts: list[Left], timeout: float = 20.0) -> list[Future[Round]]:
+    with ThreadPoolExecutor(len(lefts)) as pool:
+        return [pool.submit(_meet, store, rank, len(lefts), left, timeout) for rank, left in enumerate(lefts)]
+
+
+def test_workers_meet_in_the_first_round_that_nobody_has_decided() -> None:
+    store = dist.HashStore()
+    assert [one.result().number for one in _meet_all(store, 3 * [Left()])] == [0, 0, 0]
+    assert [one.result().number for one in _meet_all(store, 3 * [Left(0, 7)])] == [1, 1, 1]
+
+
+def test_workers_at_different_places_are_told_until_all_were_reset() -> None:
+    store = dist.HashStore()
+    for lefts in ([Left(0, 7), Left(0, 8)], [Left(0, 7), Left()], [Left(reset=True), Left(0, 7)]):
+        for one in _meet_all(store, lefts):
+            with pytest.raises(peelreduce.Disagreement, match=r"different places .* call peelreduce.reset\(\) on every"):
+                one.result()
+    assert {one.result().number for one in _meet_all(store, 2 * [Left(reset=True)])} == {3}
+
+
+def test_who_did_not_come_is_named_and_found_again() -> None:
+    store = dist.HashStore()
+    with ThreadPoolExecutor(2) as pool:
+        alone = [pool.submit(_meet, store, rank, 4, Left(), 0.2) for rank in (0, 3)]
+        for one in alone:
+            with pytest.raises(peelreduce.TimedOut, match="Workers 1 and 2 did not call within 0.2 s"):
+                one.result()
+    assert {one.result().number for one in _meet_all(store, 4 * [Left()])} == {1}
+
+
+def test_a_worker_that_was_given_up_waits_in_the_next_round() -> None:
+    store = dist.HashStore()
+    round_ = Round(store, 0, 0, 2)
+    round_.join(Left(), None)
+    with pytest.raises(peelreduce.TimedOut, match="Worker 1 did not call"):
+        round_.await_fate(0.1, lambda: False)
+    late = Round(store, 0, 1, 2)  # it had looked for the round's fate just before
+    late.join(Left(), None)
+    assert not late.await_fate(0.1, lambda: False)
+
+
+def test_a_worker_that_closes_does_not_keep_the_others_waiting() -> None:
+    store = dist.HashStore()
+    closed = threading.Event()
+    first, second = Round(store, 0, 0, 3), Round(store, 0, 1, 3)
+    with ThreadPoolExecutor(2) as pool:
+        for one in (first, second):
+            one.join(Left(), None)
+        waiting = [pool.submit(first.await_fate, 20, closed.is_set), pool.submit(second.await_fate, 20, lambda: False)]
+        closed.set()
+        for one in waiting:
+            with pytest.raises(peelreduce.TimedOut, match="Worker 0 closed its lanes before they were made"):
+                one.result(20)
+
+
+def test_the_first_failure_is_everybodys() -> None:
+    one, other = (future.result() for future in _meet_all(dist.HashStore(), 2 * [Left()]))
+    assert one.failure() is None
+    first = Failure("timed_out", 0, "Worker 1 did not come.")
+    assert one.fail(first) == first
+    assert other.fail(Failure("transport", 1, "Worker 0 hung up.")) == first
+    assert other.failure() == first
+    assert isinstance(error_of(first), peelreduce.TimedOut)
+
+
+def test_a_process_that_ended_is_told_from_one_that_closed_and_from_one_that_lives() -> None:
+    made = [future.result() for future in _meet_all(dist.HashStore(), 3 * [Left()])]
+    assert made[0].who_is_gone() == ""
+    made[1].note_closed()
+    assert made[0].who_is_gone().startswith("Worker 1 closed its lanes")
+    made[2].pulse.close()
+    assert made[0].who_is_gone() == "Worker 2 is gone"
+
+
+def test_who_waits_is_not_late() -> None:
+    made = [future.result() for future in _meet_all(dist.HashStore(), 3 * [Left()])]
+    made[1].note_waiting(5)
+    assert made[0].who_is_late(5) == "Worker 2"
+    assert made[0].who_is_late(6) == "Workers 1 and 2"
