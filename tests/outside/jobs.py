@@ -34,9 +34,17 @@ class Worker:
     port: int
     pipe: Connection = field(repr=False)
 
-    def init(self, timeout: float = 60, number: int = 0) -> None:
-        """Forms the process group; the n-th one of this process, as a notebook may."""
-        store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=timedelta(seconds=timeout))
+    def init(self, timeout: float = 60, number: int = 0, *, store_in_worker: bool = False) -> None:
+        """Forms the process group; the n-th one of this process, as a notebook may. The store may live in worker 0, as
+        it does without torchrun."""
+        limit = timedelta(seconds=timeout)
+        store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=limit)
+        if store_in_worker and self.rank == 0:
+            own = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=limit)
+            store.set("port", str(own.port))
+            store = own
+        elif store_in_worker:
+            store = dist.TCPStore("127.0.0.1", int(store.get("port")), is_master=False, timeout=limit)
         store = dist.PrefixStore(f"group {number}", store)
         dist.init_process_group(
             "gloo", store=store, rank=self.rank, world_size=self.size, timeout=timedelta(seconds=timeout)
