@@ -175,7 +175,7 @@ def test_a_share_that_is_too_small_is_warned_of() -> None:
     (heard, _) = run_workers(2, _warnings, 0.02)
     assert len(heard) == 2  # once in a hundred steps
     assert "Use a larger share than estimate=0.02." in heard[0]
-    assert "of bucket 0.5..0.0 missed 9" in heard[0]
+    assert "of bucket 4.bias..0.weight missed 9" in heard[0]
     assert run_workers(2, _warnings, 1.5) == [[], []]
 
 
