@@ -50,6 +50,7 @@ std::vector<std::uint64_t> share_estimate(std::uint64_t bytes, const Layout& lay
   }
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::uint64_t> shares;
+  shares.reserve(weights.size());
   for (const double weight : weights) {
     shares.push_back(std::max(kLeastBytes, static_cast<std::uint64_t>(real(bytes) * (weight / all))));
   }

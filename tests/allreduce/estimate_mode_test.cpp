@@ -10,6 +10,7 @@
 #include "allreduce/round_table.h"
 #include "allreduce/workers.h"
 #include "draw.h"
+#include "peel/allreduce.h"
 
 namespace peel::testing {
 namespace {
@@ -315,6 +316,69 @@ TEST(EstimateMode, MayHaveOtherBytesInEveryStep) {
   EXPECT_GT(team.reduce(own).report.lost, 0u);
   for (State& state : team.states) state.set_estimate_bytes(0);
   EXPECT_EQ(team.reduce(own).report.lost, 0u);
+}
+
+// Rows are estimated as dense arrays are, and the error is told.
+TEST(EstimateMode, TellsTheErrorOfSparseGradients) {
+  constexpr std::uint64_t kRow = 4;
+  std::vector<State> states;
+  for (unsigned w = 0; w < kWorkers; ++w) {
+    states.emplace_back(
+        StateOptions{.strategy = Strategy::sketch, .grain = kRow, .elements = kElements, .estimate_bytes = kSmall});
+  }
+  const std::vector<std::vector<float>> own = draw(2, 2);
+  const std::vector<double> whole = added(own);
+  std::vector<Sparse> sums(kWorkers);
+  std::vector<Sparse> rows(kWorkers);
+  RoundTable table(1);
+  for (unsigned w = 0; w < kWorkers; ++w) {
+    for (std::uint64_t item = 0; item < kElements / kRow; ++item) {
+      if (item * kRow / 16 % 2 != 0) continue;
+      const auto* first = reinterpret_cast<const std::byte*>(own[w].data() + item * kRow);
+      rows[w].items.push_back(item);
+      rows[w].values.insert(rows[w].values.end(), first, first + kRow * sizeof(float));
+    }
+    const World world{.rank = w, .size = kWorkers, .link = kSlowLink};
+    table.join(std::make_unique<Exchange>(states[w], world, ConstSparse(rows[w]), sums[w]));
+  }
+  table.run();
+  ASSERT_FALSE(table.error(0)) << table.error(0)->what();
+  std::vector<float> got(kElements);
+  const std::span<const float> values = sums[0].values_as<float>();
+  for (std::size_t i = 0; i < sums[0].items.size(); ++i) {
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * kRow), kRow,
+                got.begin() + static_cast<std::ptrdiff_t>(sums[0].items[i] * kRow));
+  }
+  const double error = norm(difference(whole, got)) / norm(whole);
+  EXPECT_GT(error, 1.0) << "nothing is fed back, so estimates are unbiased and mostly noise";
+  EXPECT_NEAR(table.report(0).estimate_error, error, 0.15 * error);
+}
+
+TEST(EstimateResidual, ComesFromAnAllReduceToo) {
+  const std::vector<std::vector<float>> own = draw(4, 1);
+  const std::vector<double> whole = added(own);
+  std::vector<std::vector<float>> sums = own;
+  std::vector<std::vector<float>> residuals(kWorkers, std::vector<float>(kElements));
+  const Errors errors = on_each(kWorkers, [&](Communicator& communicator) {
+    const unsigned w = communicator.rank();
+    State state({.grain = 1, .estimate_bytes = kSmall, .link = kSlowLink});
+    EXPECT_GT(allreduce(communicator, sums[w], residuals[w], state).lost, 0u);
+  });
+  EXPECT_EQ(first_error(errors), "");
+  const std::vector<double> missed = added(residuals);
+  for (std::size_t i = 0; i < kElements; ++i) {
+    ASSERT_NEAR(missed[i] + static_cast<double>(sums[0][i]), whole[i], 1e-4) << i;
+  }
+}
+
+// A worker that is alone gets what it has.
+TEST(EstimateResidual, OfOneWorkerIsZero) {
+  State state({.estimate_bytes = kSmall});
+  std::vector<float> x(kElements, 1.0f);
+  std::vector<float> residual(kElements, NAN);
+  const Exchange exchange(state, World{}, x, residual);
+  EXPECT_TRUE(exchange.finished());
+  EXPECT_EQ(residual, std::vector<float>(kElements));
 }
 
 TEST(EstimateResidual, MustBeLikeItsArray) {
