@@ -340,7 +340,9 @@ PY
   runs 1 'same model' -- "$peel" inspect a.npy short.npy
   "$peel" plan --elements 2^26 --density 1% --workers 4 --bandwidth 10gbit --json - > plan.json || fail "plan"
   json plan.json 'r["pays"] and r["dense_bytes"] == 2**28 and r["bandwidth_bit_s"] == 1e10'
-  json plan.json 'all(c["speedup"] > 1 for c in r["choices"] if c["codec"] == "packed")'
+  json plan.json 'all(c["speedup"] > 1 for c in r["choices"] if c["strategy"] == "packed")'
+  json plan.json '{c["strategy"] for c in r["choices"]} == {"packed", "sketch", "split", "gather"}'
+  json plan.json 'r["chosen"] in ("split", "gather") and all(c["latency_s"] > 0 for c in r["choices"])'
   "$peel" plan --elements 2^26 --density 0.9 --workers 4 --bandwidth 1000gbit > plan || fail "plan"
   pass; grep -q 'does not pay' plan || fail "plan does not say when it does not pay"
   "$peel" plan --elements 1e6 --density 0.1 --workers 1 --bandwidth 200mbit | grep -q 'nothing to exchange' ||
@@ -362,6 +364,7 @@ usage() {
   done
   runs 2 'subcommand' -- "$peel"
   runs 2 'peel: ' -- "$peel" frobnicate
+  runs 1 "\[invalid_argument\]\$" -- "$peel" plan --elements 1000 --density 1% --workers 4 --bandwidth 1gbit --grain 3
   runs 2 'peel encode --help' -- "$peel" encode
   runs 2 'nonsense' -- "$peel" encode --codec nonsense a.npy
   runs 2 'nonsense' -- "$peel" encode --grain nonsense a.npy

@@ -137,9 +137,8 @@ def section(documents) -> Section:
             "another; *overlapped* is the other extreme, where the wire hides behind all of the rest.\n\n"
             "**Lossless**: the library chooses how to sum for the link it is told of, or is asked for a strategy. "
             f"**Fixed {percent(FIXED, 2)}**: the paper's size of a sketch, which cannot be lossless where more than "
-            f"about {percent(FIXED / paper.GAMMA, 1)} is not zero. Sums here go in chunks of 64 MiB of which each has "
-            "its share, so that one chunk that is dense is enough to lose something; the column *estimated* says how "
-            "much."
+            f"about {percent(FIXED / paper.GAMMA, 1)} is not zero. Sums here go in chunks of 64 MiB, which share "
+            "the bytes by the unions of the step before; the column *estimated* says how much is lost."
         )
     ]
     for document in documents:

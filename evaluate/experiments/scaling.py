@@ -239,10 +239,12 @@ def _simulate_all(context, measured_elements: int, counts, overlaps) -> list[dic
 def _plan_bytes(context, elements: int, union: float, workers: int) -> dict[str, dict[str, int]]:
     """Of a message, by codec and index."""
     sizes = ("--elements", elements, "--density", f"{union:.9f}", "--workers", workers)
-    choices = context.measure("plan", *sizes, "--bandwidth", "100gbit")[0]["choices"]
     found: dict[str, dict[str, int]] = {}
-    for choice in choices:
-        found.setdefault(choice["codec"], {})[choice["index"]] = choice["message_bytes"]
+    for index in ("bitmap", "bloom"):
+        choices = context.measure("plan", *sizes, "--bandwidth", "100gbit", "--index", index)[0]["choices"]
+        for choice in choices:
+            if choice["strategy"] in ("packed", "sketch"):
+                found.setdefault(choice["strategy"], {})[index] = choice["message_bytes"]
     return found
 
 

@@ -13,6 +13,7 @@
 #include "peel/items.h"
 #include "peel/message.h"
 #include "peel/plan.h"
+#include "peel/predict.h"
 #include "peel/report.h"
 #include "peel/state.h"
 #include "peel/types.h"

@@ -473,7 +473,8 @@ class Lanes:
         task.fail(error)
 
     def _prepare(self, task: Task, lane: Lane) -> None:
-        lane.side = None if task.device is None else self._sides.side_of(task.device, self.round, task.timeout)
+        if task.device is not None:
+            lane.side = _of_collective(lambda: self._sides.side_of(task.device, self.round, task.timeout))
         try:
             task.prepare(lane.side)
         except BaseException as local:  # noqa: BLE001: whatever it is, the others hear of it

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from ._rendezvous import Round
 from ._switch import Switch
 from ._transport import make_device, make_transport
 
+_STORE_TIMEOUT = timedelta(seconds=30)  # of one answer
 _MOST_STATES = 256  # of tensors that came without one; the one that was not used for longest goes
 
 State = TypeVar("State")
@@ -32,11 +34,14 @@ class Workers:
         self.backends = dist.get_backend_config(group)
         self.timeout = _timeout_of(group)
         # A connection of its own: one that somebody waits on would have everybody wait.
-        self.store: dist.Store = dist.PrefixStore("peelreduce", _get_process_group_store(group).clone())
+        store = _get_process_group_store(group).clone()
+        store.set_timeout(_STORE_TIMEOUT)
+        self.store: dist.Store = dist.PrefixStore("peelreduce", store)
         self.host = _host()
         self._dispatchers: dict[Switch | None, Dispatcher] = {}
         self._states: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
+        self.is_closed = False
 
     def dispatcher(self, switch: Switch | None) -> Dispatcher:
         """Shared by all states that go the same way."""
@@ -61,6 +66,8 @@ class Workers:
             self._states.clear()
 
     def close(self) -> None:
+        """For good, with the group."""
+        self.is_closed = True
         for dispatcher in self._all():
             dispatcher.close()
 

@@ -14,7 +14,7 @@ from ._dispatcher import Dispatcher
 from ._switch import Switch, check_transport
 from ._tasks import ArrayState, Reduction, Refusal, Sum, check_tensor
 from ._workers import Workers, workers_of
-from .errors import Misuse, TimedOut
+from .errors import TimedOut
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -159,7 +159,7 @@ def all_reduce(
         chosen = state if state is not None else _default_state(workers, tensor)
         timeout = chosen.timeout if chosen.timeout is not None else workers.timeout
         array = chosen.array_state(tensor, average=average)
-    except (TypeError, ValueError, Misuse) as error:
+    except (TypeError, ValueError) as error:
         refuse(error, workers, state)
         raise
     return perform(Sum(tensor, array, timeout, in_place=True), workers, chosen, async_op)

@@ -76,4 +76,4 @@ class StepLogger:
                     self._writer.add_scalar(f"peelreduce/density/{key}", one["density"], row["step"])
 
 
-_SHOWN = ("memory", "strategy", "grain", "bytes_sent", "dense_bytes", "repaired", "lost", "total_s")
+_SHOWN = ("memory", "strategy", "grain", "bytes_sent", "dense_bytes", "repaired", "lost", "estimate_error", "total_s")

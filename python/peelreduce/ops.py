@@ -335,9 +335,7 @@ def _check_message(index: Tensor, payload: Tensor, plan: str) -> None:
     _check_device(index, payload)
 
 
-def _check_summands(
-    a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], workers: Sequence[int], plan: str
-) -> None:
+def _check_summands(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], workers: Sequence[int], plan: str) -> None:
     _check_message(*a, plan)
     _check_message(*b, plan)
     _check_device(b[1], a[1])
@@ -346,8 +344,8 @@ def _check_summands(
     most = facts(plan).most_workers
     if sum(workers) > most:
         raise ValueError(
-            f"The cells have room for {most} workers, and the messages hold {workers[0]} and {workers[1]}; encode with a "
-            "plan for more workers."
+            f"The cells have room for {most} workers, and the messages hold {workers[0]} and {workers[1]}; encode with "
+            "a plan for more workers."
         )
 
 

@@ -236,6 +236,30 @@ def test_a_state_that_one_worker_loaded_is_told() -> None:
     assert "estimate bytes" in second
 
 
+def _load_selection_on_one(rank: int, size: int) -> torch.Tensor:
+    saved = None
+    for _ in range(2):
+        model = DistributedDataParallel(_dense_model(), bucket_cap_mb=0.02)
+        state = peelreduce.DDPState(sparsifier=peelreduce.TopK(0.1), timeout=20)
+        if saved is not None and rank == 0:
+            state.load_state_dict(saved)
+        model.register_comm_hook(state, peelreduce.allreduce_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            x, y = _dense_batch(rank, step)
+            optimizer.zero_grad()
+            cross_entropy(model(x), y).backward()
+            optimizer.step()
+        saved = state.state_dict()
+    return _flat(model.parameters())
+
+
+def test_a_selection_that_one_worker_loaded_is_harmless() -> None:
+    first, second = run_workers(2, _load_selection_on_one)
+    assert torch.equal(first, second)
+    assert torch.isfinite(first).all()
+
+
 def test_a_state_is_copied_and_described() -> None:
     state = peelreduce.DDPState(estimate=0.1, sparsifier=peelreduce.TopK(0.5))
     assert repr(state) == "<peelreduce.DDPState(strategy='auto', estimate=0.1, sparsifier=TopK): 0 steps, 0 buckets>"

@@ -156,7 +156,7 @@ def test_more_workers_than_there_is_room_for_are_refused(codec: str) -> None:
     two = ops.merge(*one, *one, [1, 1], plan)
     assert torch.equal(ops.decode(*two, plan)[0], 2 * x)
     for left, right, workers in [(two, one, [2, 1]), (one, two, [1, 2]), (two, two, [2, 2])]:
-        with pytest.raises(ValueError, match=f"room for 2 workers, and the messages hold {workers[0]} and {workers[1]}"):
+        with pytest.raises(ValueError, match=f"room for 2 workers.* hold {workers[0]} and {workers[1]}"):
             ops.merge(*left, *right, workers, plan)
         with pytest.raises(ValueError, match="room for 2 workers"), FakeTensorMode(allow_non_fake_inputs=True):
             ops.merge(*left, *right, workers, plan)

@@ -151,12 +151,21 @@ std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& wor
   return {parcel(1 / workers, memory.own_items), parcel(1 / workers, memory.items)};
 }
 
+Expected expect(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
+                const ChunkMemory& memory) {
+  const Cost cost = cost_of(strategy, plan, world, shape, memory);
+  return {.bytes = cost.bytes,
+          .rounds = static_cast<std::uint32_t>(cost.rounds),
+          .wire_s = cost.bytes / world.link.bytes_per_second,
+          .latency_s = cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight),
+          .codec_s = cost.copied / world.link.copy_bytes_per_second +
+                     (shape.memory == Memory::device ? kReadOnDevice * cost.read : 0)};
+}
+
 double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
                         const ChunkMemory& memory) {
-  const Cost cost = cost_of(strategy, plan, world, shape, memory);
-  return cost.bytes / world.link.bytes_per_second + cost.copied / world.link.copy_bytes_per_second +
-         cost.rounds * world.link.latency_s / static_cast<double>(kChunksInFlight) +
-         (shape.memory == Memory::device ? kReadOnDevice * cost.read : 0);
+  const Expected expected = expect(strategy, plan, world, shape, memory);
+  return expected.wire_s + expected.latency_s + expected.codec_s;
 }
 
 Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,

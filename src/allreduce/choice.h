@@ -42,7 +42,18 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
 // Collective::likely_bytes of what a chunk's rounds move; 0 for all that is summed.
 std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkMemory& memory);
 
-// Seconds one chunk is expected to take; exposed for tests.
+// What one chunk is expected to cost.
+struct Expected {
+  double bytes = 0;  // sent by one worker
+  std::uint32_t rounds = 0;
+  double wire_s = 0;     // of the bytes
+  double latency_s = 0;  // of the rounds, which those of other chunks hide in part
+  double codec_s = 0;
+};
+Expected expect(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
+                const ChunkMemory& memory);
+
+// All of that together: what a chooser goes by.
 double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
                         const ChunkMemory& memory);
 

@@ -105,6 +105,7 @@ Json to_json(const ContestSetting& setting, const Standing& standing, const std:
       {"workspace_bytes", standing.workspace_bytes},
       {"link_latency_s", setting.link.latency_s},
       {"link_bits", setting.link.bytes_per_second * 8},
+      {"link_copy_bytes_s", setting.link.copy_bytes_per_second},
   });
   return json;
 }

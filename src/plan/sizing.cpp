@@ -48,11 +48,13 @@ std::uint64_t obstruction_floor(std::uint64_t items, std::uint64_t ids) {
   return c;
 }
 
+constexpr std::uint64_t kLonely = 4194;  // 0.064 in 2^-16: so many expected clusters are two in 2 of 1000 messages
+
 // How many clusters to make room for where `expected` of them are expected, in 2^-16: all but about 2 of 1000 messages
 // have no more. `spread` is the variance, in 2^-16 of the square of `expected`, that comes on top of Poisson's.
 std::uint64_t cluster_quantile(std::uint64_t expected, std::uint64_t spread) {
-  if (expected <= 131) return 0;   // 0.002
-  if (expected <= 4194) return 1;  // 0.064: two of them have a chance of 0.002
+  if (expected <= 131) return 0;  // 0.002
+  if (expected <= kLonely) return 1;
   constexpr Wide kMost = std::uint64_t{1} << 63;
   const Wide variance = expected + ((((static_cast<Wide>(expected) * spread) >> 16) * expected) >> 16);  // in 2^-16
   const std::uint64_t deviation = root_up(static_cast<std::uint64_t>(std::min(variance, kMost))) * 256;
@@ -82,8 +84,10 @@ std::uint64_t false_positive_room(std::uint64_t others, std::uint64_t items, std
   const std::uint64_t whole = std::min<std::uint64_t>(divide_up(bits, kOne), 100);
   const auto mean = static_cast<std::uint64_t>((static_cast<Wide>(others) * (kOne + (0 - bits) % kOne)) >> whole);
   std::uint64_t room = 0;
-  for (std::uint64_t size = 1; size <= kBloomRowItems; size *= 2) {
-    room = std::max(room, size * cluster_quantile(divide_up(mean, size), spread));
+  for (std::uint64_t size = kBloomRowItems; size > 0; size /= 2) {
+    const std::uint64_t clusters = divide_up(mean, size);
+    room = std::max(room, size * cluster_quantile(clusters, spread));
+    if (clusters > kLonely) break;  // smaller ones vary less, and ask for less
   }
   return room;
 }

@@ -153,7 +153,7 @@ TEST(BusyState, IsNeitherSavedNorRestored) {
 // Threads that begin an exchange at the same moment: one of them gets the state, and the others are refused.
 TEST(BusyState, IsGivenToOneOfManyThreads) {
   constexpr unsigned kThreads = 4;
-  const std::uint64_t rounds = scaled(20'000, 500);
+  const std::uint64_t rounds = scaled(2000, 200);
   State state;
   std::barrier together(kThreads);
   std::vector<std::thread> threads;

@@ -27,6 +27,7 @@ class DeviceWorld {
     for (unsigned w = 0; w < workers; ++w) {
       states_.emplace_back(options);
       arrays_.push_back(std::make_unique<DeviceBytes>("array"));
+      residuals_.push_back(std::make_unique<DeviceBytes>("residual"));
     }
   }
 
@@ -35,18 +36,27 @@ class DeviceWorld {
     for (unsigned w = 0; w < states_.size(); ++w) {
       arrays_[w]->reset(x[w].size(), offset * size_of(type));
       arrays_[w]->upload(x[w].data(), x[w].size());
+      if (with_residual) residuals_[w]->reset(x[w].size(), offset * size_of(type));
     }
     table_->run([&](unsigned w) {
       if (entering) entering(w);
       const Dense array(arrays_[w]->data(), x[w].size() / size_of(type), type, Memory::device);
-      return std::make_unique<Exchange>(states_[w], table_->world(w, kSlow), array);
+      if (!with_residual) return std::make_unique<Exchange>(states_[w], table_->world(w, kSlow), array);
+      const Dense residual(residuals_[w]->data(), array.size, type, Memory::device);
+      return std::make_unique<Exchange>(states_[w], table_->world(w, kSlow), array, residual);
     });
     require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     for (const auto& array : arrays_) EXPECT_TRUE(array->fenced());
+    for (const auto& residual : residuals_) EXPECT_TRUE(residual->fenced());
   }
   [[nodiscard]] std::vector<std::byte> result(unsigned worker, std::size_t bytes) const {
     std::vector<std::byte> x(bytes);
     arrays_[worker]->download(x.data(), bytes);
+    return x;
+  }
+  [[nodiscard]] std::vector<std::byte> residual(unsigned worker, std::size_t bytes) const {
+    std::vector<std::byte> x(bytes);
+    residuals_[worker]->download(x.data(), bytes);
     return x;
   }
 
@@ -61,12 +71,14 @@ class DeviceWorld {
   [[nodiscard]] const Report& report() const { return table_->report(0); }
   [[nodiscard]] std::vector<State>& states() { return states_; }
 
+  bool with_residual = false;                          // of all exchanges
   std::function<void(unsigned worker)> entering = {};  // called before its exchange is made
 
  private:
   std::unique_ptr<DeviceTable> table_;
   std::vector<State> states_;
   std::vector<std::unique_ptr<DeviceBytes>> arrays_;
+  std::vector<std::unique_ptr<DeviceBytes>> residuals_;
 };
 
 inline std::vector<std::vector<std::byte>> dense_of(const KnownStep& step, ElementType type) {

@@ -14,8 +14,8 @@ constexpr unsigned kWorkers = 3;
 constexpr std::size_t kElements = 20'000;
 constexpr std::uint64_t kBytes = 8000;  // 2,000 cells
 
-StateOptions options_of(Strategy strategy) {
-  return {.strategy = strategy, .grain = 1, .index = Index::bitmap, .estimate_bytes = kBytes};
+StateOptions options_of(Strategy strategy, bool average = false) {
+  return {.strategy = strategy, .grain = 1, .average = average, .index = Index::bitmap, .estimate_bytes = kBytes};
 }
 
 // Numbers from 1 to 7 at every `step`-th element of every worker.
@@ -28,10 +28,18 @@ std::vector<float> values_of(std::size_t step, unsigned worker) {
 struct Estimated {
   Report report;  // of worker 0 in the last step
   std::vector<float> sum;
+  std::vector<std::vector<float>> residuals = {};
 };
 
-Estimated on_device(std::size_t step, Strategy strategy) {
-  DeviceWorld world(kWorkers, options_of(strategy));
+std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
+  std::vector<float> x(bytes.size() / sizeof(float));
+  std::memcpy(x.data(), bytes.data(), bytes.size());
+  return x;
+}
+
+Estimated on_device(std::size_t step, Strategy strategy, bool residual = false, bool average = false) {
+  DeviceWorld world(kWorkers, options_of(strategy, average));
+  world.with_residual = residual;
   std::vector<std::vector<std::byte>> own;
   for (unsigned w = 0; w < kWorkers; ++w) {
     const std::vector<float> x = values_of(step, w);
@@ -43,26 +51,29 @@ Estimated on_device(std::size_t step, Strategy strategy) {
     EXPECT_FALSE(world.table().error(w)) << world.table().error(w)->what();
     EXPECT_EQ(world.result(w, own[w].size()), world.result(0, own[0].size())) << "workers hold different estimates";
   }
-  Estimated last{world.report(), std::vector<float>(kElements)};
-  const std::vector<std::byte> bytes = world.result(0, own[0].size());
-  std::memcpy(last.sum.data(), bytes.data(), bytes.size());
+  Estimated last{world.report(), floats_of(world.result(0, own[0].size()))};
+  for (unsigned w = 0; residual && w < kWorkers; ++w) {
+    last.residuals.push_back(floats_of(world.residual(w, own[w].size())));
+  }
   return last;
 }
 
-Estimated on_host(std::size_t step, Strategy strategy) {
+Estimated on_host(std::size_t step, Strategy strategy, bool residual = false, bool average = false) {
   std::vector<State> states;
-  for (unsigned w = 0; w < kWorkers; ++w) states.emplace_back(options_of(strategy));
+  for (unsigned w = 0; w < kWorkers; ++w) states.emplace_back(options_of(strategy, average));
   Estimated last;
   for (unsigned turn = 0; turn < 3; ++turn) {
     std::vector<std::vector<float>> arrays;
     for (unsigned w = 0; w < kWorkers; ++w) arrays.push_back(values_of(step, w));
+    std::vector<std::vector<float>> residuals(kWorkers, std::vector<float>(kElements));
     RoundTable table(turn);
     for (unsigned w = 0; w < kWorkers; ++w) {
-      table.join(
-          std::make_unique<Exchange>(states[w], World{.rank = w, .size = kWorkers, .link = kSlow}, Dense(arrays[w])));
+      const World world{.rank = w, .size = kWorkers, .link = kSlow};
+      table.join(residual ? std::make_unique<Exchange>(states[w], world, Dense(arrays[w]), Dense(residuals[w]))
+                          : std::make_unique<Exchange>(states[w], world, Dense(arrays[w])));
     }
     table.run();
-    last = {table.report(0), arrays[0]};
+    last = {table.report(0), arrays[0], residuals};
   }
   return last;
 }
@@ -116,9 +127,47 @@ TEST(DeviceEstimates, AreThoseOfTheHost) {
   }
 }
 
+// With a residual, too: estimates are multiplied alike, and what is missed is the same but for the last bits.
+TEST(DeviceEstimates, FeedBackWhatThoseOfTheHostDo) {
+  for (const bool average : {false, true}) {
+    for (const std::size_t step : {1u, 2u, 7u, 20u}) {
+      const Estimated device = on_device(step, Strategy::sketch, /*residual=*/true, average);
+      const Estimated host = on_host(step, Strategy::sketch, /*residual=*/true, average);
+      EXPECT_EQ(device.report.lost, host.report.lost) << step;
+      EXPECT_EQ(device.sum, host.sum) << step;
+      EXPECT_NEAR(device.report.estimate_error, host.report.estimate_error, 1e-9) << step;
+      std::vector<double> whole(kElements);
+      for (unsigned w = 0; w < kWorkers; ++w) {
+        const std::vector<float> own = values_of(step, w);
+        for (std::size_t i = 0; i < kElements; ++i) {
+          ASSERT_NEAR(device.residuals[w][i], host.residuals[w][i], 1e-5) << i;
+          whole[i] += static_cast<double>(own[i]) - static_cast<double>(device.residuals[w][i]);
+        }
+      }
+      for (std::size_t i = 0; i < kElements; ++i) {
+        ASSERT_NEAR(whole[i], static_cast<double>(device.sum[i]) * (average ? kWorkers : 1), 1e-4) << i;
+      }
+    }
+  }
+}
+
 // Few units (codec/exact_gradient.h), so that not even a cell that many items share is rounded.
 KnownStep few_units(std::uint64_t elements, double density, SeededDraw& random) {
   return KnownStep::draw({.elements = elements, .type = ElementType::bfloat16, .density = density}, kWorkers, random);
+}
+
+// A sum without estimates leaves nothing out.
+TEST(DeviceEstimates, MissNothingWhereTheSumIsExact) {
+  SeededDraw random(83);
+  for (const Strategy strategy : kStrategies) {
+    DeviceWorld world(kWorkers, {.strategy = strategy});
+    world.with_residual = true;
+    const KnownStep step = few_units(10'007, 0.02, random);
+    expect_multiple(world, step, 1);
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      EXPECT_EQ(world.residual(w, 10'007 * sizeof(float)), std::vector<std::byte>(10'007 * sizeof(float)));
+    }
+  }
 }
 
 TEST(DeviceFloatCells, SumAndAreCalledEstimates) {
