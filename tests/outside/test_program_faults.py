@@ -186,7 +186,7 @@ def test_a_switch_tells_the_survivors(switch: str, stage: str, tmp_path: pathlib
         _check(outcome, stage, may_be_ended=False)
 
 
-@pytest.mark.parametrize("stage", _STAGES[1:])
+@pytest.mark.parametrize("stage", _STAGES)
 def test_mpi_tells_the_survivors(stage: str, tmp_path: pathlib.Path) -> None:
     mpirun = shutil.which("mpirun")
     if not (_PROGRAMS / "mpi_faults").exists() or mpirun is None:

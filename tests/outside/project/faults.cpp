@@ -50,7 +50,7 @@ void take_steps(FaultyCommunicator& communicator, const Case& now, const Fault& 
 }
 
 std::string describe(const peel::Error& error) {
-  return "peel::Error " + std::to_string(static_cast<int>(error.code())) + "\n" + error.what();
+  return "peel::Error " + std::string(name(error.code())) + "\n" + error.what();
 }
 
 void run(std::span<char*> arguments, const Case& now, const Fault& fault, const std::string& rank) {

@@ -12,8 +12,8 @@ unsigned rank_of(int& count, char**& arguments) {
   return static_cast<unsigned>(rank);
 }
 
-std::unique_ptr<peel::Communicator> join(std::span<char*>, std::chrono::milliseconds) {
-  return peel::make_mpi(MPI_COMM_WORLD);
+std::unique_ptr<peel::Communicator> join(std::span<char*>, std::chrono::milliseconds timeout) {
+  return peel::make_mpi(MPI_COMM_WORLD, {.timeout = timeout});
 }
 
 }  // namespace outside
