@@ -90,6 +90,7 @@ class Transport(Protocol):
 
     def start(self, what: _core.Collective) -> Pending: ...
     def measure_link(self) -> LinkFacts: ...
+    def wait_for_long(self) -> None: ...  # until then collectives have the time-out that it was made with
     def abort(self) -> None: ...  # has what is under way end, from any thread
     def close(self) -> None: ...
 
@@ -408,6 +409,8 @@ class Lanes:
             self.round = self._meet(timeout)
             self._transports = list(self._connect(self.round, _LANES, timeout))
             link = self._transports[0].measure_link()
+            for transport in self._transports:
+                transport.wait_for_long()
             self._lanes = [Lane(transport, link, self) for transport in self._transports]
         except BaseException as error:  # noqa: BLE001: whatever it is, tasks hear of it
             self.break_down(explained(error))

@@ -103,6 +103,9 @@ class SwitchTransport:
     def measure_link(self) -> LinkFacts:
         return LinkFacts(*self._worker.measure_link())
 
+    def wait_for_long(self) -> None:
+        """Its collectives keep their time-out, and say what they waited for."""
+
     def abort(self) -> None:
         """What is under way is not waited for: to drop it ends the job."""
 

@@ -54,6 +54,12 @@ class State:
         self._array: ArrayState | None = None
         self._dispatchers: set[Dispatcher] = set()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> State:
+        """For another tensor: with the same options, and nothing learned yet."""
+        return State(
+            strategy=self._strategy, timeout=self.timeout, threads=self._threads, transport=self.transport
+        )
+
     def report(self) -> dict[str, Any]:
         """What the last sum did, and in which memory; empty before the first."""
         return self._array.last() if self._array is not None else {}
@@ -154,6 +160,8 @@ def all_reduce(
     if workers is None:
         return None
     try:
+        if state is not None and not isinstance(state, State):
+            raise TypeError(f"The state of a sum is a peelreduce.State, not {type(state).__name__}.")
         check_tensor(tensor)
         average = is_average(op, tensor)
         chosen = state if state is not None else _default_state(workers, tensor)
@@ -167,9 +175,10 @@ def all_reduce(
 
 def refuse(error: Exception, workers: Workers, state: State | None) -> None:
     """Tells the other workers, which may have been called rightly, of an error that is raised here."""
-    timeout = state.timeout if state is not None and state.timeout is not None else workers.timeout
+    given = state if isinstance(state, State) else State()
+    timeout = given.timeout if given.timeout is not None else workers.timeout
     if workers.size > 1:
-        workers.dispatcher(None if state is None else state.transport).submit(Refusal(error, timeout))
+        workers.dispatcher(given.transport).submit(Refusal(error, timeout))
 
 
 def _default_state(workers: Workers, tensor: torch.Tensor) -> State:

@@ -156,6 +156,9 @@ class InProcess:
     def measure_link(self) -> LinkFacts:
         return LinkFacts(1e-5, 1e9, 1e9)
 
+    def wait_for_long(self) -> None:
+        pass
+
     def abort(self) -> None:
         self._network.hang_up(self._name, self.rank)
 
