@@ -276,7 +276,8 @@ class Exchange::Impl {
     if (refused.empty() && is_understood()) return plan_dense();
     if (holds_state_) state_.unasked = 0;  // until all have agreed again
     if (refused.empty()) plan_chunks();
-    opening_words_ = make_opening(terms_.fingerprint(), choices_fingerprint(),
+    // A state that is not ours may change while it is read.
+    opening_words_ = make_opening(terms_.fingerprint(), holds_state_ ? choices_fingerprint() : 0,
                                   (disabled() ? kOpeningDisabled : 0) | (terms_.refused() ? kOpeningRefused : 0));
     opening_.kind = Collective::Kind::bit_or;
     opening_.data = std::as_writable_bytes(std::span<std::uint64_t>(opening_words_));
