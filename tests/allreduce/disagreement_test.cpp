@@ -4,10 +4,12 @@
 
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "allreduce/known_gradients.h"
+#include "allreduce/round_table.h"
 #include "allreduce/workers.h"
 #include "peel/allreduce.h"
 #include "refusal.h"
@@ -83,6 +85,28 @@ TEST(Disagreement, NamesTheValuesAndTheWorker) {
         std::vector<std::int32_t> y(100, 1);
         communicator.rank() == 2 ? allreduce(communicator, x, state) : allreduce(communicator, y, state);
       });
+}
+
+// By exchanges, as whoever drives them counts them, and by one that was made of a sentence.
+TEST(Disagreement, NamesExchangesThatAreNotTheSame) {
+  for (const bool refuses : {false, true}) {
+    std::vector<State> states(kWorkers);
+    std::vector<std::vector<float>> arrays(kWorkers, std::vector<float>(100, 1.0f));
+    RoundTable table(refuses ? 1 : 0);
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      const World world{.rank = w, .size = kWorkers, .link = kSlowLink, .number = !refuses && w == 1 ? 8u : 7u};
+      table.join(refuses && w == 1 ? std::make_unique<Exchange>(states[w], world, "it has no memory left.")
+                                   : std::make_unique<Exchange>(states[w], world, Dense(arrays[w])));
+    }
+    table.run();
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      ASSERT_TRUE(table.error(w)) << "a worker raised nothing";
+      expect_sentence(table.error(w)->what(), refuses
+                                                  ? "Worker 1 cannot take part: it has no memory left."
+                                                  : "number of the exchange: it is 7 on worker 0 and 8 on worker 1");
+      EXPECT_EQ(arrays[w], std::vector<float>(100, 1.0f));
+    }
+  }
 }
 
 TEST(Disagreement, NamesTheView) {

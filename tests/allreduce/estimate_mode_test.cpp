@@ -11,6 +11,7 @@
 #include "allreduce/workers.h"
 #include "draw.h"
 #include "peel/allreduce.h"
+#include "refusal.h"
 
 namespace peel::testing {
 namespace {
@@ -379,6 +380,37 @@ TEST(EstimateResidual, OfOneWorkerIsZero) {
   const Exchange exchange(state, World{}, x, residual);
   EXPECT_TRUE(exchange.finished());
   EXPECT_EQ(residual, std::vector<float>(kElements));
+}
+
+TEST(EstimateResidual, IsOfAStateThatNobodyElseUses) {
+  State state(StateOptions{.estimate_bytes = 4000});
+  std::vector<float> x(kElements, 1.0F), residual(kElements);
+  const World world{.rank = 0, .size = 2, .link = kSlowLink};
+  const Exchange first(state, world, Dense(x), Dense(residual));
+  expect_refusal(ErrorCode::invalid_argument, "in use", [&] { (void)state.serialise(); });
+}
+
+// Workers that learned different things would make sketches of different cells.
+TEST(EstimateResidual, OfWorkersThatLearnedDifferentThingsIsPlannedAnew) {
+  std::vector<State> states;
+  for (unsigned w = 0; w < 2; ++w) states.emplace_back(StateOptions{.grain = 1, .estimate_bytes = 4000});
+  const auto reduce_all = [&](std::uint64_t seed) {
+    std::vector<std::vector<float>> arrays(2, std::vector<float>(kElements)), residuals = arrays;
+    RoundTable table(seed);
+    for (unsigned w = 0; w < 2; ++w) {
+      for (std::size_t i = w; i < kElements; i += 7) arrays[w][i] = 1.0F;
+      const World world{.rank = w, .size = 2, .link = kSlowLink};
+      table.join(std::make_unique<Exchange>(states[w], world, Dense(arrays[w]), Dense(residuals[w])));
+    }
+    table.run();
+    for (unsigned w = 0; w < 2; ++w) EXPECT_FALSE(table.error(w)) << table.error(w)->what();
+    return table.report(0);
+  };
+  for (std::uint64_t turn = 0; turn < 3; ++turn) EXPECT_FALSE(reduce_all(turn).reset);
+  const std::vector<std::byte> learned = states[1].serialise();
+  for (std::uint64_t turn = 3; turn < 5; ++turn) (void)reduce_all(turn);
+  states[1].restore(learned);
+  EXPECT_TRUE(reduce_all(5).reset);
 }
 
 TEST(EstimateResidual, MustBeLikeItsArray) {
