@@ -39,12 +39,12 @@ from multiprocessing.util import Finalize
 from typing import Protocol, TypeVar
 
 import torch
-import torch.distributed as dist
 
 from . import _core
 from ._link import LinkFacts
 from ._rendezvous import Failure, Left, Pulse, Round, error_of, kind_of, rounds
 from ._sides import Side, Sides
+from ._store import Store
 from .errors import Error, Misuse, NotFinite, TimedOut, TransportFailed
 
 _LANES = 2
@@ -106,7 +106,7 @@ class Group(Protocol):
 
     rank: int
     size: int
-    store: dist.Store
+    store: Store
     backends: str  # as torch.distributed.get_backend_config tells them
     host: str  # where others reach this one
 
@@ -134,6 +134,14 @@ class Lane:
             sums_floats=transport.sums_floats,
             session=lanes.session,
         )
+
+    @property
+    def session(self) -> int:
+        return self._lanes.session
+
+    def begin(self, task: Task) -> None:
+        self.task = task
+        self.world.number = task.number
 
     def drive(self, begin: Callable[[], _core.Exchange]) -> None:
         """Performs everything that an exchange asks for. Throws if a worker is gone or stands still, and on all workers
@@ -281,6 +289,7 @@ class Lanes:
         self._lock = threading.Lock()  # of the error, and what follows from it
         self._pulse: Pulse | None = None
         self._running = _LANES  # threads
+        self._failed = 0  # tasks, but for those that all workers refused together
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"peelreduce-{number}", daemon=True)
             for number in range(_LANES)
@@ -300,19 +309,18 @@ class Lanes:
         return self._threads
 
     def left(self) -> Left:
-        """What those who make the next ones say of these. Sums for which the workers did not meet count, too, but for those
-        before they had any: whoever called then may have been the only ones that were to."""
+        """What this worker tells of these lanes when it makes the next ones. Sums for which the workers did not meet count
+        too, except before the first meeting: then perhaps only some of the workers were meant to call."""
         if self.round is not None:
-            return Left(self.round.number, self.submitted)
-        return self._left if self._left.round < 0 else replace(self._left, sums=self._left.sums + self.submitted)
+            return Left(self.round.number, self.submitted, self._failed)
+        return self._left if self._left.round < 0 else replace(self._left, unmet=self._left.unmet + self.submitted)
 
     def next_round(self) -> int:
         return self._first_round if self.round is None else self.round.number + 1
 
     def submit(self, task: Task) -> None:
         if self.submitted == 0:
-            for thread in self._threads:
-                thread.start()
+            self._start()
         task.enter()
         task.lanes = self
         if task.device is not None:
@@ -323,8 +331,17 @@ class Lanes:
         task.number = self.submitted
         self._queues[place].put(task)
 
+    def _start(self) -> None:
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:  # the system has no more threads to give
+            self._error, self.is_told = failed_here(error), True
+            self._running = sum(thread.ident is not None for thread in self._threads)
+            raise self._error from error
+
     def close(self) -> None:
-        """Has the threads end after what was submitted. A thread that is still there when the interpreter goes may take
+        """Has the threads end after what was submitted; lanes that are still being made are given up. A thread that is still there when the interpreter goes may take
         the process with it, but one that waits for a worker that is gone is not waited for long."""
         if self._is_closed:
             return
@@ -343,7 +360,9 @@ class Lanes:
             if self._error is None:
                 if not isinstance(error, Error):  # not of a collective, so of this worker
                     error = failed_here(error)
-                told = self._explain(error, task)
+                told: BaseException = error
+                with contextlib.suppress(Exception):  # such as a lack of memory or threads, which must not hide the error
+                    told = self._explain(error, task)
                 self._error = error if isinstance(error, FailedHere) else told
                 self._abort()
             return self._error
@@ -384,7 +403,7 @@ class Lanes:
         if isinstance(error, Overdue) and task is not None:
             late = self.round.who_is_late(task.number)
             who = f"{late} did not come to it" if late else "Which worker stands still is not known"
-            return "timed_out", f"A sum did not end within {task.timeout:g} s. {who}. {again}"
+            return "timed_out", f"A sum stood still for {task.timeout:g} s. {who}. {again}"
         return kind_of(error), str(error)
 
     def _who_is_gone(self, *, is_sure: bool) -> str:
@@ -414,7 +433,8 @@ class Lanes:
             self._lanes = [Lane(transport, link, self) for transport in self._transports]
         except BaseException as error:  # noqa: BLE001: whatever it is, tasks hear of it
             self.break_down(explained(error))
-        self._made.set()
+        finally:
+            self._made.set()
 
     def _meet(self, timeout: float) -> Round:
         assert self._pulse is not None
@@ -433,10 +453,12 @@ class Lanes:
         with torch.no_grad():
             while task is not None:
                 self._made.wait()  # what lane 0 does meanwhile has time-outs
-                if task.after is not None:
-                    task.after.wait()  # an earlier task never waits for a later one, and has time-outs
-                self._perform(task, number)
-                task.done.set()
+                try:
+                    if task.after is not None:
+                        task.after.wait()  # an earlier task never waits for a later one, and has time-outs
+                    self._perform(task, number)
+                finally:
+                    task.done.set()
                 del task  # or the last tensor would live until the next one comes
                 task = self._queues[number].get()
         self._end()
@@ -454,6 +476,7 @@ class Lanes:
                 transport.close()
         self._lanes.clear()
         self._transports.clear()
+        self._sides.close()
         if self._pulse is not None:
             self._pulse.close()
 
@@ -461,7 +484,7 @@ class Lanes:
         error = self._error
         if error is None:
             lane = self._lanes[number]
-            lane.task = task
+            lane.begin(task)
             try:
                 self._prepare(task, lane)
                 task.run(lane)
@@ -473,11 +496,15 @@ class Lanes:
                 error = self.break_down(failed, task)
             finally:
                 lane.task = lane.side = None
+        with self._lock:
+            self._failed += 1
         task.fail(error)
 
     def _prepare(self, task: Task, lane: Lane) -> None:
         if task.device is not None:
             lane.side = _of_collective(lambda: self._sides.side_of(task.device, self.round, task.timeout))
+            if lane.side is not None:
+                lane.side.world.number = task.number
         try:
             task.prepare(lane.side)
         except BaseException as local:  # noqa: BLE001: whatever it is, the others hear of it
@@ -501,8 +528,7 @@ class Dispatcher:
         self._process = os.getpid()
         self._is_closed = False
         self._lock = threading.Lock()
-        _close_at_exit.add(self)
-        Finalize(None, _close_all, exitpriority=0)  # of a process that multiprocessing started, which has no atexit
+        _close_all_at_exit(self)
 
     def submit(self, task: Task) -> None:
         """Every worker submits the same tasks in the same order."""
@@ -541,6 +567,8 @@ class Dispatcher:
 
     def close(self) -> None:
         """For good."""
+        if os.getpid() != self._process:
+            return  # the lanes are another process's
         with self._lock:
             self._is_closed = True
             self._leave()
@@ -618,6 +646,14 @@ def explained(error: BaseException) -> BaseException:
 
 
 _close_at_exit: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+_finalized: set[int] = set()  # processes that multiprocessing will have close them, since it runs no atexit
+
+
+def _close_all_at_exit(dispatcher: Dispatcher) -> None:
+    _close_at_exit.add(dispatcher)
+    if os.getpid() not in _finalized:
+        _finalized.add(os.getpid())
+        Finalize(None, _close_all, exitpriority=0)
 
 
 @atexit.register

@@ -1,32 +1,33 @@
 """How workers meet to make lanes, and how they hear of each other's failures: by the store of their process group.
 
-Lanes are made in rounds. A round is numbered by the store, never by a count of one process: workers that were alone with
-a sum, that failed or that were reset find each other again whatever they did before. All workers join a round, or one
-that has waited too long declares it dead and everybody goes on to the next; which of the two happened is one value in the
-store that is set once, so no worker can believe otherwise.
+Lanes are made in rounds. The store numbers the rounds, since processes count differently once some of them were alone
+with a sum, failed or were reset. Either all workers join a round, or one of them has waited too long and gives it up, and
+everybody goes on to the next. Which of the two happened is one value in the store that is set once, so all workers
+believe the same.
 
-Who joins a round says where it left the round before: a worker that has had more sums there than another is at another
-place of the program, and a sum of theirs would be wrong. So they are told to start from a common place and to reset.
+A worker that joins a round tells how it left the one before: how many sums it had submitted there, and how many of these
+had failed. Workers that tell different things are at different places of the program, and a sum of theirs would be wrong.
+They are told to go back to a common place and to call reset().
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
-import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from datetime import timedelta
-
-import torch.distributed as dist
 
 from . import _core
+from ._store import Store
 from .errors import Disagreement, TimedOut, TransportFailed
 
-_SLICE = 1.0  # seconds for which the store is waited for at a time, so that closing does not take longer
-_PROBE = 0.5  # seconds in which a living process answers
+_PROBE = 3.0  # seconds in which the host of a process that ended says so
+_POLL = (0.002, 0.1)  # seconds between two looks at the store, at first and later
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Left:
 
     round: int = -1  # -1: it had none
     sums: int = 0  # that it submitted there
+    failed: int = 0  # of these, not counting those that all workers refused together
+    unmet: int = 0  # later ones, for which the workers did not meet
     reset: bool = False  # by peelreduce.reset(): it is where all workers said they would meet
 
 
@@ -81,7 +84,8 @@ class Pulse:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.bind((host, 0))
-        self._socket.listen(64)
+        self._socket.listen(socket.SOMAXCONN)  # nobody accepts: those who ask hang up
+        _pulses.add(self)
         self.address = self._socket.getsockname()[:2]
 
     def close(self) -> None:
@@ -89,26 +93,39 @@ class Pulse:
             self._socket.close()
 
 
-def _answers(address: tuple[str, int] | None) -> bool:
+_pulses: weakref.WeakSet[Pulse] = weakref.WeakSet()
+
+
+def _close_pulses() -> None:
+    """In a forked process, which is not the one that they speak for."""
+    for pulse in list(_pulses):
+        pulse.close()
+
+
+os.register_at_fork(after_in_child=_close_pulses)
+
+
+def _is_gone(address: tuple[str, int] | None) -> bool:
+    """Whether its host says so. A host that says nothing may be slow."""
     if address is None:
-        return True
+        return False
     try:
         socket.create_connection(address, timeout=_PROBE).close()
-    except (ConnectionRefusedError, ConnectionResetError, TimeoutError):
-        return False
+    except (ConnectionRefusedError, ConnectionResetError):
+        return True
     except OSError:
-        return True  # this host cannot ask, which says nothing about that worker
-    return True
+        return False
+    return False
 
 
 class Round:
     """One meeting of all workers, and what they tell each other until its lanes end."""
 
-    def __init__(self, store: dist.Store, number: int, rank: int, size: int) -> None:
+    def __init__(self, store: Store, number: int, rank: int, size: int) -> None:
         self.number = number
         self.rank = rank
         self.size = size
-        self.store = dist.PrefixStore(str(number), store)
+        self.store = store.under(str(number))
         self._addresses: list[tuple[str, int] | None] = []
 
     # ---- meeting
@@ -121,12 +138,14 @@ class Round:
 
     def fate(self) -> Fate | None:
         """None while it is open."""
-        return Fate(**json.loads(self.store.get("fate"))) if self.store.check(["fate"]) else None
+        found = self.store.find("fate")
+        return None if found is None else Fate(**json.loads(found))
 
     def await_fate(self, timeout: float, is_closed: Callable[[], bool]) -> bool:
         """True when all workers are there; raises what everybody raises, and names those who did not come. False: they
         had given this worker up before it came, so it goes on to the next round."""
         end = time.monotonic() + timeout
+        pauses = _pauses()
         while (fate := self.fate()) is None:
             if is_closed():
                 self._decide(Fate(f"Worker {self.rank} closed its lanes before they were made.", []))
@@ -134,9 +153,7 @@ class Round:
                 missing = self._missing()
                 self._decide(Fate(f"{_workers(missing)} did not call within {timeout:g} s.", missing))
             else:
-                seconds = min(_SLICE, max(end - time.monotonic(), 0.01))
-                with contextlib.suppress(RuntimeError):  # nobody has decided yet
-                    self.store.wait(["fate"], timedelta(seconds=seconds))
+                time.sleep(next(pauses))
         if not fate.why:
             self._addresses = [one["pulse"] and tuple(one["pulse"]) for one in self._records()]
             return True
@@ -145,16 +162,16 @@ class Round:
         if fate.why.startswith(_OUT_OF_STEP):
             raise Disagreement(fate.why)
         raise TimedOut(
-            f"Workers did not meet for a sum: {fate.why} Every worker of a process group must take part in its sums; see the "
-            "log of that worker, and call again on all of them."
+            f"Workers did not meet for a sum: {fate.why} Every worker of a process group must take part in its sums, and in the "
+            "same way (transport=); see the log of that worker, and call again on all of them."
         )
 
     def _decide(self, fate: Fate) -> None:
         """The first one to decide has decided."""
-        self.store.compare_set("fate", "", json.dumps(asdict(fate)))
+        self.store.set_once("fate", json.dumps(asdict(fate)))
 
     def _records(self) -> list[dict]:
-        return [json.loads(one) for one in self.store.multi_get([f"join/{worker}" for worker in range(self.size)])]
+        return [json.loads(one) for one in self.store.get_all([f"join/{worker}" for worker in range(self.size)])]
 
     def _verdict(self) -> str:
         """Why workers that are all there cannot go on together; empty if they can."""
@@ -170,27 +187,45 @@ class Round:
         return ""
 
     def _missing(self) -> list[int]:
-        return [worker for worker in range(self.size) if not self.store.check([f"join/{worker}"])]
+        return [worker for worker in range(self.size) if self.store.find(f"join/{worker}") is None]
+
+    def collect(self, what: str, own: str, timeout: float) -> list[str]:
+        """What every worker says. By the store, since a worker that sums something else now would take collectives amiss."""
+        self.store.set(f"{what}/{self.rank}", own)
+        end = time.monotonic() + timeout
+        told: list[str] = []
+        pauses = _pauses()
+        while len(told) < self.size:
+            found = self.store.find(f"{what}/{len(told)}")
+            if found is not None:
+                told.append(found)
+                continue
+            failure = self.failure()
+            if failure is not None:
+                raise error_of(failure)
+            if time.monotonic() > end:
+                raise TimedOut(f"Worker {len(told)} did not answer within {timeout:g} s while workers connected.")
+            time.sleep(next(pauses))
+        return told
 
     # ---- failures
 
     def fail(self, failure: Failure) -> Failure:
         """The first failure of all workers, which may be another one than this."""
         with contextlib.suppress(RuntimeError):  # the store may be what has failed
-            found = self.store.compare_set("failed", "", json.dumps(asdict(failure)))
-            return Failure(**json.loads(found))
+            return Failure(**json.loads(self.store.set_once("failed", json.dumps(asdict(failure)))))
         return failure
 
     def failure(self) -> Failure | None:
         with contextlib.suppress(RuntimeError):
-            if self.store.check(["failed"]):
-                return Failure(**json.loads(self.store.get("failed")))
+            found = self.store.find("failed")
+            return None if found is None else Failure(**json.loads(found))
         return None
 
-    def note_waiting(self, sums: int) -> None:
+    def note_waiting(self, number: int) -> None:
         """This worker has waited for long in that sum, so it is not the one that others wait for."""
         with contextlib.suppress(RuntimeError):
-            self.store.set(f"waiting/{self.rank}/{sums}", "")
+            self.store.set(_waiting(self.rank, number), str(number))
 
     def note_closed(self) -> None:
         with contextlib.suppress(RuntimeError):
@@ -199,31 +234,38 @@ class Round:
     def who_is_gone(self) -> str:
         """Workers whose process has ended, or whose lanes have, in words; empty if there is none."""
         others = [worker for worker in range(self.size) if worker != self.rank]
-        dead: list[int] = []
-        threads = [
-            threading.Thread(target=lambda w=worker: _answers(self._addresses[w]) or dead.append(w), daemon=True)
-            for worker in others
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(min(len(others), 32) or 1) as pool:
+            gone = list(pool.map(lambda worker: _is_gone(self._addresses[worker]), others))
+        dead = [worker for worker, is_gone in zip(others, gone, strict=True) if is_gone]
         if dead:
-            return f"{_workers(sorted(dead))} is gone" if len(dead) == 1 else f"{_workers(sorted(dead))} are gone"
+            return f"{_workers(dead)} {'is' if len(dead) == 1 else 'are'} gone"
         with contextlib.suppress(RuntimeError):
-            closed = [worker for worker in others if self.store.check([f"closed/{worker}"])]
+            closed = [worker for worker in others if self.store.find(f"closed/{worker}") is not None]
             if closed:
-                return f"{_workers(closed)} closed its lanes (close(), reset(), or the end of its process group)"
+                return f"{_workers(closed)} closed the lanes (close(), reset(), or the end of the process group)"
         return ""
 
-    def who_is_late(self, sums: int) -> str:
+    def who_is_late(self, number: int) -> str:
         """Workers that do not wait in this sum, in words; empty if that is not known."""
         late: list[int] = []
         with contextlib.suppress(RuntimeError):
             for worker in range(self.size):
-                if worker != self.rank and not self.store.check([f"waiting/{worker}/{sums}"]):
+                if worker != self.rank and self.store.find(_waiting(worker, number)) != str(number):
                     late.append(worker)
         return _workers(late) if late else ""
+
+
+def _waiting(worker: int, number: int) -> str:
+    """A key for each lane, of which there are two: what was there before is replaced."""
+    return f"waiting/{worker}/{number % 2}"
+
+
+def _pauses() -> Iterator[float]:
+    """Between two looks: short at first, while workers come at about the same time."""
+    pause, longest = _POLL
+    while True:
+        yield pause
+        pause = min(2 * pause, longest)
 
 
 _OUT_OF_STEP = "Workers are at different places of the program."
@@ -234,7 +276,7 @@ def _place(left: Left) -> str:
         return "was reset"
     if left.round < 0:
         return "has had no sums"
-    return f"left round {left.round} after {left.sums} sums"
+    return f"left round {left.round} after {left.sums} sums, of which {left.failed} failed, and {left.unmet} more alone"
 
 
 def _workers(ranks: list[int]) -> str:
@@ -249,7 +291,7 @@ def error_of(failure: Failure) -> _core.Error:
     return _KINDS[failure.kind](failure.sentence)
 
 
-def rounds(store: dist.Store, rank: int, size: int, first: int) -> Iterator[Round]:
+def rounds(store: Store, rank: int, size: int, first: int) -> Iterator[Round]:
     """Rounds that nobody has decided yet."""
     number = first
     while True:

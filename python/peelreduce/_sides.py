@@ -10,11 +10,10 @@ import contextlib
 import logging
 import threading
 from concurrent.futures import Future
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 
 from . import _gpu
 from ._core import World
@@ -37,7 +36,9 @@ class Side:
         self.wire = wire
         with torch.cuda.device(wire.device), torch.cuda.stream(wire.stream):
             link = measure_link(wire.group, wire.device, wait=wire.await_all)
-            device = _gpu.module().make_device(wire.kernels.cuda_stream, wire.size, self._allocate, _release)
+            # Not a method: what C++ holds, nobody collects.
+            allocate = partial(torch.cuda.caching_allocator_alloc, device=wire.device, stream=wire.kernels)
+            device = _gpu.module().make_device(wire.kernels.cuda_stream, wire.size, allocate, _release)
         self.world = World(
             wire.rank,
             wire.size,
@@ -47,9 +48,6 @@ class Side:
             session=session,
             device=device,
         )
-
-    def _allocate(self, nbytes: int) -> int:
-        return torch.cuda.caching_allocator_alloc(nbytes, self.wire.device, self.wire.kernels)
 
 
 def _release(address: int) -> None:
@@ -109,17 +107,20 @@ class Sides:
             if wire is not None:
                 wire.abort()
 
+    def close(self) -> None:
+        """With the lanes, which do not use them any more: NCCL ends with its group."""
+        with self._lock:
+            self._wire = self._decision = None
+
     def _decide(self, device: torch.device, round_: Round, timeout: float) -> Side | None:
-        rank, size = round_.rank, round_.size
-        able = dist.PrefixStore("able", round_.store)
-        answers = _ask_all(able, rank, size, obstacle(self._group.backends) or _YES, timeout)
+        answers = round_.collect("able", obstacle(self._group.backends) or _YES, timeout)
         for worker, answer in enumerate(answers):
             if answer != _YES:
                 _log.warning(
                     "Tensors of %s are summed by way of host memory. Worker %d says: %s.", device, worker, answer
                 )
                 return None
-        wire = make_wire(dist.PrefixStore("nccl", round_.store), rank, size, device, timeout)
+        wire = make_wire(round_.store.under("nccl").plain, round_.rank, round_.size, device, timeout)
         with self._lock:
             if self._aborted:  # nobody would abort this one
                 raise TransportFailed("Another sum failed before this one began; see its error.")
@@ -136,11 +137,3 @@ def obstacle(backends: str) -> str:
     if "cuda:nccl" not in backends.split(","):
         return "the process group has no NCCL for CUDA tensors; make it with backend nccl or cpu:gloo,cuda:nccl"
     return ""
-
-
-def _ask_all(store: dist.Store, rank: int, size: int, own: str, timeout: float) -> list[str]:
-    """What every worker says. By the store, since a worker that sums something else now would take collectives amiss."""
-    store.set(str(rank), own)
-    workers = [str(worker) for worker in range(size)]
-    store.wait(workers, timedelta(seconds=timeout))
-    return [store.get(worker).decode() for worker in workers]

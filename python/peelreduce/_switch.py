@@ -1,19 +1,14 @@
 """Performs the collectives of an exchange in host memory through a switch (`peel switch`), which adds integers and ORs.
 
 A lane joins the switch as a worker of a job of its own, as it has a process group of its own over Gloo: a job combines
-one stream of collectives. The first worker draws the job's name and tells the others by the store of their group, so
-that no two runs and no two groups ever meet in one job.
+one stream of collectives.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from dataclasses import dataclass, field
-from datetime import timedelta
-
-import torch.distributed as dist
 
 from . import _core
 from ._link import LinkFacts
@@ -53,15 +48,12 @@ class Switch:
         told = repr((self.address, self.secret, self.mtu))
         return hashlib.blake2s(told.encode(), digest_size=8).hexdigest()
 
-    def join(self, store: dist.Store, rank: int, size: int, timeout: float) -> SwitchTransport:
-        """As one of several workers, all of which join with this store, which is nobody else's."""
-        if rank == 0:
-            store.set("job", secrets.token_hex(8))
-        store.wait(["job"], timedelta(seconds=timeout))
+    def join(self, job: str, rank: int, size: int, timeout: float) -> SwitchTransport:
+        """As one of several workers, all of which join this job, which is nobody else's."""
         worker = _core.SwitchWorker(
             address=self.address,
             secret=self.secret,
-            job=store.get("job").decode(),
+            job=job,
             rank=rank,
             size=size,
             slots=_SLOTS,

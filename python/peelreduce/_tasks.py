@@ -308,6 +308,7 @@ class ReduceScatter(Reduction):
         self._flat = self._place.fetch(self._tensor.contiguous().view(-1))
 
     def run(self, lane: Lane) -> None:
+        self._whole.begin(lane.session)
         if lane.side is not None and not self._is_summed_whole():
             self._scatter(lane, lane.side)
             return
@@ -341,14 +342,18 @@ class ReduceScatter(Reduction):
 
 
 class Refusal(Task):
-    """Has all workers raise that this one was called wrongly, which it was before it had anything to sum."""
+    """Has all workers raise that this one was called wrongly, which it was before it had anything to sum. If more sums were
+    to follow that will not come, such as those of a backward pass, these fail with it."""
 
-    def __init__(self, error: Exception, timeout: float) -> None:
+    def __init__(self, error: Exception, timeout: float, *, is_alone: bool = True) -> None:
         super().__init__()
         self.timeout = timeout
         self._error = error
+        self._is_alone = is_alone
 
     def run(self, lane: Lane) -> None:
+        if not self._is_alone:
+            raise self._error
         lane.refuse(_core.State(), one_line(self._error) + ".")
 
     def fail(self, error: BaseException) -> None:

@@ -47,7 +47,7 @@ class Pending:
         except RuntimeError:
             if not self._work.is_completed():
                 return False
-            raise
+            self._work.wait()  # it may have completed just after the time was over
         following = None if self._finish is None else self._finish()
         if following is None:
             return True
@@ -55,7 +55,7 @@ class Pending:
         return self.wait(seconds)
 
     def drop(self) -> bool:
-        """Waits until torch no longer uses the memory, for good or ill; False if it still does after a while."""
+        """Waits until torch no longer uses the memory; False if it still does after a while."""
         with contextlib.suppress(Exception):  # there was an error before this one, which counts
             self._work.wait(_AWHILE)
         return self._work.is_completed()

@@ -20,6 +20,12 @@ class WholeSums:
         self._strategy = strategy
         self._trials = _TRIALS
         self._scattered = 0  # since the last trial
+        self._session = -1
+
+    def begin(self, session: int) -> None:
+        """Forgets what is known from another session: some workers may have had sums there that others had not."""
+        if session != self._session:
+            self._session, self._trials, self._scattered = session, _TRIALS, 0
 
     def pay(self) -> bool:
         """For the next array."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import weakref
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from torch.distributed.distributed_c10d import _get_process_group_store
 
 from ._dispatcher import Connect, Dispatcher, Transport
 from ._rendezvous import Round
+from ._store import Asker, Store
 from ._switch import Switch
 from ._transport import make_device, make_transport
 
@@ -36,7 +38,8 @@ class Workers:
         # A connection of its own: one that somebody waits on would have everybody wait.
         store = _get_process_group_store(group).clone()
         store.set_timeout(_STORE_TIMEOUT)
-        self.store: dist.Store = dist.PrefixStore("peelreduce", store)
+        self._asker = Asker()
+        self.store = Store(dist.PrefixStore("peelreduce", store), self._asker)
         self.host = _host()
         self._dispatchers: dict[Switch | None, Dispatcher] = {}
         self._states: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
@@ -70,6 +73,7 @@ class Workers:
         self.is_closed = True
         for dispatcher in self._all():
             dispatcher.close()
+        self._asker.stop()
 
     def _all(self) -> list[Dispatcher]:
         with self._lock:
@@ -87,22 +91,21 @@ class _By:
         self.size = workers.size
         self.backends = workers.backends
         self.host = workers.host
-        self.store: dist.Store = dist.PrefixStore(way, workers.store)
+        self.store = workers.store.under(way)
 
 
 def _over_gloo(round_: Round, lanes: int, timeout: float) -> list[Transport]:
     return [
-        make_transport(dist.PrefixStore(f"gloo/{lane}", round_.store), round_.rank, round_.size, timeout)
+        make_transport(round_.store.under(f"gloo/{lane}").plain, round_.rank, round_.size, timeout)
         for lane in range(lanes)
     ]
 
 
 def _through(switch: Switch) -> Connect:
     def connect(round_: Round, lanes: int, timeout: float) -> list[Transport]:
-        return [
-            switch.join(dist.PrefixStore(f"switch/{lane}", round_.store), round_.rank, round_.size, timeout)
-            for lane in range(lanes)
-        ]
+        # Names that nobody else has, so that no two runs and no two groups ever meet in one job.
+        drawn = round_.collect("jobs", " ".join(secrets.token_hex(8) for _ in range(lanes)), timeout)[0]
+        return [switch.join(job, round_.rank, round_.size, timeout) for job in drawn.split()]
 
     return connect
 

@@ -176,7 +176,7 @@ class DDPState:
             self._share_estimate()
             known = self._known(bucket, tensor)
         except (TypeError, ValueError) as error:
-            dispatcher.submit(Refusal(error, timeout))
+            dispatcher.submit(Refusal(error, timeout, is_alone=False))
             raise
         sparsifier = None if known.dense or tensor.is_sparse else self.sparsifier
         select = None

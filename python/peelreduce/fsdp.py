@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FSDPModule
 from ._tasks import ReduceScatter, check_tensor
 from ._whole_sums import WholeSums
 from ._workers import workers_of
-from .functional import State, Work, all_reduce, is_average, perform
+from .functional import State, Work, all_reduce, is_average, perform, refuse
 
 
 class ScatterGradients:
@@ -43,15 +43,19 @@ class ScatterGradients:
         op: dist.ReduceOp | dist.ReduceOp.RedOpType,
         async_op: bool = False,
     ) -> Work | None:
-        check_tensor(input_tensor)
-        workers = dist.get_world_size(group)
-        if input_tensor.numel() != workers * output_tensor.numel():
-            raise ValueError(
-                f"{workers} workers get {output_tensor.numel()} elements each, but there are {input_tensor.numel()}."
-            )
-        state = self.state.array_state(input_tensor, average=is_average(op, input_tensor))
         members = workers_of(group)
         assert members is not None  # FSDP scatters among the group's own
+        try:
+            check_tensor(input_tensor)
+            if input_tensor.numel() != members.size * output_tensor.numel():
+                raise ValueError(
+                    f"{members.size} workers get {output_tensor.numel()} elements each, but there are "
+                    f"{input_tensor.numel()}."
+                )
+            state = self.state.array_state(input_tensor, average=is_average(op, input_tensor))
+        except (TypeError, ValueError) as error:
+            refuse(error, members, self.state)
+            raise
         timeout = self.state.timeout if self.state.timeout is not None else members.timeout
         return perform(ReduceScatter(input_tensor, output_tensor, state, self._whole, timeout), members, self.state, async_op)
 

@@ -53,6 +53,7 @@ class State:
         self._kind: tuple[Any, ...] | None = None
         self._array: ArrayState | None = None
         self._dispatchers: set[Dispatcher] = set()
+        self._may_close = True  # nobody has one of a tensor that came without
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
         """For another tensor: with the same options, and nothing learned yet."""
@@ -76,7 +77,7 @@ class State:
 
     def dispatcher(self, workers: Workers) -> Dispatcher:
         found = workers.dispatcher(self.transport)
-        if found not in self._dispatchers:
+        if self._may_close and found not in self._dispatchers:
             found.acquire()
             self._dispatchers.add(found)
         return found
@@ -119,7 +120,15 @@ class Work:
         return True
 
     def get_future(self) -> torch.futures.Future[torch.Tensor]:
+        """Whoever has it is told of a failure by it."""
+        self._result.add_done_callback(self._note_told)
         return self._result
+
+    def _note_told(self, result: torch.futures.Future[torch.Tensor]) -> None:
+        try:
+            result.value()
+        except BaseException:  # noqa: BLE001: whoever has the future gets it
+            self._task.note_told()
 
 
 def is_average(op: dist.ReduceOp | dist.ReduceOp.RedOpType, tensor: torch.Tensor) -> bool:
@@ -184,4 +193,10 @@ def refuse(error: Exception, workers: Workers, state: State | None) -> None:
 def _default_state(workers: Workers, tensor: torch.Tensor) -> State:
     sparse_dims = tensor.sparse_dim() if tensor.is_sparse else None
     kind = (tuple(tensor.shape), tensor.dtype, tensor.device, sparse_dims)
-    return workers.state_for(kind, State)
+    return workers.state_for(kind, _made_for_nobody)
+
+
+def _made_for_nobody() -> State:
+    state = State()
+    state._may_close = False
+    return state

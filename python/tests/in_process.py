@@ -18,6 +18,7 @@ from peelreduce import _core
 from peelreduce._dispatcher import Dispatcher, Lane
 from peelreduce._link import LinkFacts
 from peelreduce._rendezvous import Round
+from peelreduce._store import Asker, Store
 from peelreduce._tasks import ArrayState, Sum
 
 
@@ -50,7 +51,7 @@ class Network:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.store = dist.HashStore()
+        self.store = Store(dist.HashStore(), Asker())
         self.changed = threading.Condition()
         self.dead: set[int] = set()
         self._started: dict[tuple[str, int], _Started] = {}

@@ -40,7 +40,8 @@ def _sums(rank: int, number: int, rng: random.Random) -> None:
     """A few sums, in one of which one worker has trouble."""
     kind, sums, depth = rng.choice(_KINDS), rng.randint(2, 4), rng.randint(1, 3)
     victim, at = rng.randrange(_SIZE), rng.randrange(sums)
-    state = {64: peelreduce.State(timeout=_TIMEOUT), 30_000: peelreduce.State(timeout=_TIMEOUT)}
+    timeout = _LIMIT if kind in ("none", "late") else _TIMEOUT
+    state = {64: peelreduce.State(timeout=timeout), 30_000: peelreduce.State(timeout=timeout)}
     waiting: list[tuple[int, torch.Tensor, peelreduce.Work]] = []
     fetch, run = _tasks.Sum._fetch, _tasks.Sum.run
 
@@ -50,11 +51,11 @@ def _sums(rank: int, number: int, rng: random.Random) -> None:
         try:
             work.wait()
         except peelreduce.Error as error:
-            assert kind != "none", f"schedule {number}: {error}"
+            assert kind not in ("none", "late"), f"schedule {number}: {error}"
             assert str(error).endswith("."), error
         else:
             assert torch.equal(x, sum(_gradient(number, worker, index) for worker in range(_SIZE))), (number, kind, index)
-        assert time.monotonic() - begin < _LIMIT
+        assert time.monotonic() - begin < 2 * _LIMIT
 
     for index in range(sums):
         x = _gradient(number, rank, index)

@@ -9,9 +9,14 @@ import peelreduce
 import pytest
 import torch.distributed as dist
 from peelreduce._rendezvous import Failure, Left, Pulse, Round, error_of, rounds
+from peelreduce._store import Asker, Store
 
 
-def _meet(store: dist.Store, rank: int, size: int, left: Left, timeout: float = 20.0, first: int = 0) -> Round:
+def _store() -> Store:
+    return Store(dist.HashStore(), Asker())
+
+
+def _meet(store: Store, rank: int, size: int, left: Left, timeout: float = 20.0, first: int = 0) -> Round:
     pulse = Pulse("127.0.0.1")
     for found in rounds(store, rank, size, first):
         found.join(left, pulse.address)
@@ -21,28 +26,34 @@ def _meet(store: dist.Store, rank: int, size: int, left: Left, timeout: float = 
     raise AssertionError
 
 
-def _meet_all(store: dist.Store, lefts: list[Left], timeout: float = 20.0) -> list[Future[Round]]:
+def _meet_all(store: Store, lefts: list[Left], timeout: float = 20.0) -> list[Future[Round]]:
     with ThreadPoolExecutor(len(lefts)) as pool:
         return [pool.submit(_meet, store, rank, len(lefts), left, timeout) for rank, left in enumerate(lefts)]
 
 
 def test_workers_meet_in_the_first_round_that_nobody_has_decided() -> None:
-    store = dist.HashStore()
+    store = _store()
     assert [one.result().number for one in _meet_all(store, 3 * [Left()])] == [0, 0, 0]
     assert [one.result().number for one in _meet_all(store, 3 * [Left(0, 7)])] == [1, 1, 1]
 
 
 def test_workers_at_different_places_are_told_until_all_were_reset() -> None:
-    store = dist.HashStore()
-    for lefts in ([Left(0, 7), Left(0, 8)], [Left(0, 7), Left()], [Left(reset=True), Left(0, 7)]):
+    store = _store()
+    for lefts in (
+        [Left(0, 7), Left(0, 8)],
+        [Left(0, 7, failed=1), Left(0, 7)],  # one has the sum, and the other has not
+        [Left(0, 7, failed=1), Left(0, 7, failed=1, unmet=1)],
+        [Left(0, 7), Left()],
+        [Left(reset=True), Left(0, 7)],
+    ):
         for one in _meet_all(store, lefts):
             with pytest.raises(peelreduce.Disagreement, match=r"different places .* call peelreduce.reset\(\) on every"):
                 one.result()
-    assert {one.result().number for one in _meet_all(store, 2 * [Left(reset=True)])} == {3}
+    assert {one.result().number for one in _meet_all(store, 2 * [Left(reset=True)])} == {5}
 
 
 def test_who_did_not_come_is_named_and_found_again() -> None:
-    store = dist.HashStore()
+    store = _store()
     with ThreadPoolExecutor(2) as pool:
         alone = [pool.submit(_meet, store, rank, 4, Left(), 0.2) for rank in (0, 3)]
         for one in alone:
@@ -52,7 +63,7 @@ def test_who_did_not_come_is_named_and_found_again() -> None:
 
 
 def test_a_worker_that_was_given_up_waits_in_the_next_round() -> None:
-    store = dist.HashStore()
+    store = _store()
     round_ = Round(store, 0, 0, 2)
     round_.join(Left(), None)
     with pytest.raises(peelreduce.TimedOut, match="Worker 1 did not call"):
@@ -63,7 +74,7 @@ def test_a_worker_that_was_given_up_waits_in_the_next_round() -> None:
 
 
 def test_a_worker_that_closes_does_not_keep_the_others_waiting() -> None:
-    store = dist.HashStore()
+    store = _store()
     closed = threading.Event()
     first, second = Round(store, 0, 0, 3), Round(store, 0, 1, 3)
     with ThreadPoolExecutor(2) as pool:
@@ -77,7 +88,7 @@ def test_a_worker_that_closes_does_not_keep_the_others_waiting() -> None:
 
 
 def test_the_first_failure_is_everybodys() -> None:
-    one, other = (future.result() for future in _meet_all(dist.HashStore(), 2 * [Left()]))
+    one, other = (future.result() for future in _meet_all(_store(), 2 * [Left()]))
     assert one.failure() is None
     first = Failure("timed_out", 0, "Worker 1 did not come.")
     assert one.fail(first) == first
@@ -87,16 +98,35 @@ def test_the_first_failure_is_everybodys() -> None:
 
 
 def test_a_process_that_ended_is_told_from_one_that_closed_and_from_one_that_lives() -> None:
-    made = [future.result() for future in _meet_all(dist.HashStore(), 3 * [Left()])]
+    made = [future.result() for future in _meet_all(_store(), 3 * [Left()])]
     assert made[0].who_is_gone() == ""
     made[1].note_closed()
-    assert made[0].who_is_gone().startswith("Worker 1 closed its lanes")
+    assert made[0].who_is_gone().startswith("Worker 1 closed the lanes")
     made[2].pulse.close()
     assert made[0].who_is_gone() == "Worker 2 is gone"
 
 
 def test_who_waits_is_not_late() -> None:
-    made = [future.result() for future in _meet_all(dist.HashStore(), 3 * [Left()])]
+    made = [future.result() for future in _meet_all(_store(), 3 * [Left()])]
     made[1].note_waiting(5)
     assert made[0].who_is_late(5) == "Worker 2"
     assert made[0].who_is_late(6) == "Workers 1 and 2"
+
+
+def test_a_store_that_does_not_answer_is_told_within_the_limit() -> None:
+    goes_on = threading.Event()
+    asker = Asker()
+    with pytest.raises(peelreduce.TransportFailed, match="does not answer"):
+        asker.ask(lambda: goes_on.wait(60), limit=0.1)
+    with pytest.raises(peelreduce.TransportFailed, match="does not answer"):  # at once
+        asker.ask(lambda: 1, limit=60)
+    goes_on.set()
+    asker._unanswered.result(60)
+    assert asker.ask(lambda: 2, limit=60) == 2
+    asker.stop()
+
+
+def test_many_may_ask_whether_a_process_lives() -> None:
+    made = [future.result() for future in _meet_all(_store(), 3 * [Left()])]
+    for _ in range(100):
+        assert made[0].who_is_gone() == ""

@@ -39,14 +39,16 @@ class Schedule:
     at: int  # sum
     step: int  # collective of that sum, for what happens on the wire
     depth: int  # sums that are submitted before the first is waited for
+    retries: bool  # workers submit what failed again, as they please
 
 
 def draw(number: int) -> Schedule:
     rng = random.Random(number)
     workers, sums = rng.choice((2, 3, 4)), rng.randint(2, 6)
     return Schedule(
-        workers, sums, rng.choice(_KINDS), rng.randrange(workers), rng.randrange(sums), rng.randint(1, 4), rng.randint(1, 4)
-    )
+        workers, sums, rng.choice(_KINDS), rng.randrange(workers), rng.randrange(sums), rng.randint(1, 4), rng.randint(1, 4),
+        rng.random() < 0.4,
+    )  # fmt: skip
 
 
 def gradient(number: int, worker: int, index: int, length: int) -> torch.Tensor:
@@ -66,6 +68,7 @@ class Worker:
         self.is_victim = False
         self.outcomes: list[tuple[int, object]] = []
         self.error: BaseException | None = None
+        self._retried: set[int] = set()
         self._current = -1  # sum whose collectives are counted
         self._steps = 0
         self.driver: Driver = ThreadedDriver(network, rank, _LONG, self._on_start)
@@ -142,6 +145,9 @@ class Worker:
         except peelreduce.Error as error:
             self.outcomes.append((index, error))
             self.driver.note_told()
+            if self.schedule.retries and index not in self._retried:
+                self._retried.add(index)
+                self._wait(index, self.driver.submit(self.tensor(index), None))
 
 
 def check(number: int) -> None:

@@ -9,14 +9,15 @@ import torch.distributed as dist
 from peelreduce import _core, _gpu, _sides
 from peelreduce._dispatcher import Lanes, Task
 from peelreduce._link import measure_link
-from peelreduce._rendezvous import Left
+from peelreduce._rendezvous import Left, Round
+from peelreduce._store import Asker, Store
 from peelreduce._wire import Wire
 from workers import run_workers
 
 
 def _ask(rank: int, size: int) -> list[str]:
-    store = dist.PrefixStore("ask", dist.distributed_c10d._get_default_store())
-    return _sides._ask_all(store, rank, size, f"worker {rank} cannot" if rank == 1 else "yes", 30)
+    store = Store(dist.distributed_c10d._get_default_store(), Asker())
+    return Round(store, 0, rank, size).collect("able", f"worker {rank} cannot" if rank == 1 else "yes", 30)
 
 
 def test_all_workers_hear_all_answers() -> None:

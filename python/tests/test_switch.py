@@ -65,7 +65,8 @@ def running() -> Iterator[Running]:
 class IntegersOverGloo(peelreduce.Switch):
     """What a switch can do, and no switch."""
 
-    def join(self, store: dist.Store, rank: int, size: int, timeout: float) -> Transport:
+    def join(self, job: str, rank: int, size: int, timeout: float) -> Transport:
+        store = dist.PrefixStore(job, dist.distributed_c10d._get_default_store())
         transport = make_transport(store, rank, size, timeout)
         transport.moves_buffers = transport.sums_floats = False
         return transport

@@ -97,6 +97,18 @@ def test_scatters_are_sums_of_the_whole_while_that_sends_less() -> None:
     assert [whole.pay() for _ in range(33)] == 32 * [False] + [True]  # and then it is tried again
 
 
+def test_scatters_of_another_session_are_tried_anew() -> None:
+    whole = WholeSums("auto")
+    whole.begin(3)
+    for _ in range(2):
+        whole.learn(_report("dense", 1), 1000)
+    assert not whole.pay()
+    whole.begin(3)
+    assert not whole.pay()
+    whole.begin(4)
+    assert whole.pay()
+
+
 def test_scatters_are_as_asked_for() -> None:
     assert WholeSums("split").pay()
     assert not WholeSums("dense").pay()
