@@ -162,7 +162,7 @@ def all_reduce(
 
     Dense tensors and sparse COO tensors; the latter become coalesced. Without a state, tensors of one shape and type
     share one: give each tensor that is summed again and again its own. Dense tensors of a GPU are summed there if their
-    group has NCCL (see _sides); all others in host memory, to which they are copied. A process that is not in the group
+    group has NCCL for them; all others in host memory, to which they are copied. A process that is not in the group
     does nothing and gets None, as in torch.
     """
     workers = workers_of(group)

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import peelreduce
 import pytest
 import torch
 import torch.distributed as dist
-from peelreduce import _gpu
+from peelreduce import _gpu, _tasks
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -187,7 +188,7 @@ def test_every_type_is_summed_on_the_device(size: int) -> None:
 def _sum_many(rank: int, size: int, group: dist.ProcessGroup) -> None:
     """An odd number of arrays, so that each changes lanes; one of them in host memory, one sparse."""
     shape = (200_003,)
-    states = [peelreduce.State() for _ in range(5)]
+    states = [peelreduce.State(strategy="split" if n == 0 else "auto") for n in range(5)]
     held = []
     for step in range(6):
         tensors = [_gradient(100 * step + 10 * n + rank, shape, torch.float32) for n in range(5)]
@@ -278,7 +279,7 @@ def test_shards_are_those_of_plain_fsdp(strategy: str) -> None:
     assert torch.equal(plain, ours[0][0])
     reports = ours[1][1]
     assert {report["memory"] for report in reports} == {"device"}
-    assert strategy == "dense" or any(report["bytes_sent"] < report["dense_bytes"] for report in reports)
+    assert strategy != "split" or any(report["bytes_sent"] < report["dense_bytes"] for report in reports)
 
 
 def _say_which_way(rank: int, size: int) -> list[str]:
@@ -296,3 +297,55 @@ def test_the_way_through_host_memory_is_told() -> None:
     for said in run_workers(2, _say_which_way):
         assert len(said) == 1
         assert said[0].startswith("Tensors of cuda:0 are summed by way of host memory. Worker 0 says: ")
+
+
+def _fail_on_a_device(rank: int, size: int, group: dist.ProcessGroup) -> tuple[str, float]:
+    """One worker has no memory for its tensor, and another sum follows."""
+    state = peelreduce.State()
+    for _ in range(2):
+        peelreduce.all_reduce(torch.ones(1000, device="cuda"), group=group, state=state)
+    fetch = _tasks.Sum._fetch
+
+    def failing(self: _tasks.Sum) -> None:
+        raise torch.OutOfMemoryError("Tried to allocate 2 GiB.")
+
+    if rank == 1:
+        _tasks.Sum._fetch = failing
+    begin = time.monotonic()
+    with pytest.raises(peelreduce.Error) as caught:
+        peelreduce.all_reduce(torch.ones(1000, device="cuda"), group=group, state=state)
+    seconds = time.monotonic() - begin
+    _tasks.Sum._fetch = fetch
+    x = torch.ones(1000, device="cuda")
+    peelreduce.all_reduce(x, group=group, state=state)
+    assert torch.equal(x.cpu(), torch.full((1000,), float(size)))
+    return str(caught.value), seconds
+
+
+def test_a_worker_without_device_memory_tells_the_others() -> None:
+    told = run_over_nccl(2, _fail_on_a_device)
+    assert "Worker 1 cannot take part: it has no device memory left" in told[0][0]
+    assert told[1][0].startswith("This worker has no device memory left")
+    assert all(seconds < 10 for _, seconds in told)
+
+
+def _connect_again_on_a_device(rank: int, size: int, group: dist.ProcessGroup) -> None:
+    """After a failure of all lanes the next sum has a communicator of its own."""
+    run = _tasks.Sum.run
+
+    def failing(self: _tasks.Sum, lane: object) -> None:
+        raise RuntimeError("a bug")
+
+    for _ in range(3):
+        x = torch.ones(1000, device="cuda")
+        peelreduce.all_reduce(x, group=group)
+        assert torch.equal(x.cpu(), torch.full((1000,), float(size)))
+        if rank == 0:
+            _tasks.Sum.run = failing
+        with pytest.raises(peelreduce.TransportFailed):
+            peelreduce.all_reduce(torch.ones(1000, device="cuda"), group=group)
+        _tasks.Sum.run = run
+
+
+def test_workers_connect_again_on_a_device() -> None:
+    run_over_nccl(2, _connect_again_on_a_device)

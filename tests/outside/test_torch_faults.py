@@ -150,11 +150,11 @@ def test_a_switch_tells_the_survivors(stage: str, switch: str) -> None:
     _check_all(stage, switch)
 
 
-def _train(worker: jobs.Worker, fault: str, victim: int) -> None:
+def _train(worker: jobs.Worker, fault: str, victim: int, timeout: float = _LONG_TIMEOUT) -> None:
     worker.init(store_in_worker=True)
     torch.manual_seed(7)
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Embedding(2000, 32), torch.nn.Linear(32, 1)))
-    model.register_comm_hook(peelreduce.DDPState(timeout=_LONG_TIMEOUT), peelreduce.allreduce_hook)
+    model.register_comm_hook(peelreduce.DDPState(timeout=timeout), peelreduce.allreduce_hook)
     for step in range(4):
         if worker.rank == victim and step == 2:
             _strike(worker, fault, inside=False)
@@ -173,3 +173,11 @@ def test_a_worker_that_leaves_training_is_missed_at_once(fault: str, victim: int
         for rank in range(_SIZE):
             assert job.wait_ended(rank), f"worker {rank} hangs: {job.fates}"
             assert rank == victim or job.fates[rank].find("error") is not None, job.fates
+
+
+def test_a_stopped_worker_in_which_the_store_lives_keeps_nobody_waiting() -> None:
+    """Whoever asks a store in a stopped process waits for it without a limit, unless somebody else asks for him."""
+    with jobs.started(_SIZE, _train, "stop", 0, _TIMEOUT) as job:
+        for rank in (1, 2):
+            assert job.wait_ended(rank), f"worker {rank} hangs: {job.fates}"
+            assert job.fates[rank].find("error") is not None, job.fates
