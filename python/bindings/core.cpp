@@ -206,7 +206,14 @@ void bind_exchange(nb::module_& m) {
           },
           "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
           "moves_buffers"_a = true, "sums_floats"_a = true, "session"_a = 0, "device"_a = nb::none())
-      .def_rw("number", &World::number, "Of the next exchange, as every worker counts them.")
+      .def(
+          "numbered",
+          [](const World& self, std::uint64_t number) {
+            World other = self;
+            other.number = number;
+            return other;
+          },
+          "number"_a, "For the exchange of this number, as every worker counts them.")
       .def_ro("rank", &World::rank)
       .def_ro("size", &World::size);
 

@@ -141,7 +141,13 @@ class Lane:
 
     def begin(self, task: Task) -> None:
         self.task = task
-        self.world.number = task.number
+        self.world = self.world.numbered(task.number)
+
+    @property
+    def device_world(self) -> _core.World:
+        """Of the task at hand, on its GPU, which the lanes share."""
+        assert self.side is not None
+        return self.side.world.numbered(self.task.number if self.task is not None else 0)
 
     def drive(self, begin: Callable[[], _core.Exchange]) -> None:
         """Performs everything that an exchange asks for. Throws if a worker is gone or stands still, and on all workers
@@ -503,8 +509,6 @@ class Lanes:
     def _prepare(self, task: Task, lane: Lane) -> None:
         if task.device is not None:
             lane.side = _of_collective(lambda: self._sides.side_of(task.device, self.round, task.timeout))
-            if lane.side is not None:
-                lane.side.world.number = task.number
         try:
             task.prepare(lane.side)
         except BaseException as local:  # noqa: BLE001: whatever it is, the others hear of it

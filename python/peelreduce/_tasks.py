@@ -179,7 +179,7 @@ class Reduction(Task):
         array = (flat.data_ptr(), flat.numel(), TYPES[flat.dtype])
         on_device = flat.is_cuda
         others = {"scatter": scatter, "on_device": on_device, "residual": 0 if residual is None else residual.data_ptr()}
-        world = lane.world if lane.side is None else lane.side.world
+        world = lane.world if lane.side is None else lane.device_world
         core = self._state.core
         with self._place.here():
             try:
@@ -325,14 +325,15 @@ class ReduceScatter(Reduction):
         """On a device. NCCL does not add 16-bit integers; exchanges do."""
         return self._flat.dtype == torch.int16 or self._whole.pay()
 
-    def _agree(self, lane: Lane, side: Side) -> None:
+    def _agree(self, lane: Lane) -> None:
         """That all scatter this array, which NCCL would take on trust."""
         array = (self._flat.data_ptr(), self._flat.numel(), TYPES[self._flat.dtype])
-        core = self._state.scattering(side.world.size)
-        lane.agree(lambda: _core.Exchange.dense(core, side.world, *array, on_device=self._flat.is_cuda))
+        world = lane.device_world
+        core = self._state.scattering(world.size)
+        lane.agree(lambda: _core.Exchange.dense(core, world, *array, on_device=self._flat.is_cuda))
 
     def _scatter(self, lane: Lane, side: Side) -> None:
-        self._agree(lane, side)
+        self._agree(lane)
         lane.take_turn()
         with self._place.here():
             output = self._place.fetch(self._output)

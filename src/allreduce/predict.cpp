@@ -1,6 +1,7 @@
 #include "peel/predict.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "allreduce/choice.h"
 #include "allreduce/layout.h"
@@ -15,7 +16,7 @@ using namespace detail;
 // What a state would remember of a chunk that has this share of the items.
 ChunkMemory remembered(const PredictOptions& options, double share) {
   const auto part = [&](std::uint64_t items) {
-    return static_cast<std::uint64_t>(static_cast<double>(items) * share + 0.5);
+    return static_cast<std::uint64_t>(std::llround(static_cast<double>(items) * share));
   };
   ChunkMemory memory;
   memory.steps = 1;
