@@ -31,7 +31,7 @@ struct Prediction {
   std::uint64_t bytes_sent = 0;  // by one worker, where sums and ORs cost what a ring does
   std::uint32_t rounds = 0;      // of messages one after another, of which a sum or an OR takes two; beside the opening
   double wire_s = 0;             // of sending these bytes
-  double latency_s = 0;          // of the opening and the rounds of all chunks
+  double latency_s = 0;          // of the opening, and of messages of all chunks as far as the wire does not hide it
   double codec_s = 0;            // of coding, adding and decoding
   double total_s = 0;
 };

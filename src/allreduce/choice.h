@@ -47,7 +47,7 @@ struct Expected {
   double bytes = 0;  // sent by one worker
   std::uint32_t rounds = 0;
   double wire_s = 0;     // of the bytes
-  double latency_s = 0;  // of the rounds, which those of other chunks hide in part
+  double latency_s = 0;  // of the messages of all rounds, as far as the wire does not hide it
   double codec_s = 0;
 };
 Expected expect(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
