@@ -53,8 +53,13 @@ def _train_dense(
     return losses, _flat(model.parameters()), state.stats()
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("share", [0.02, 0.1])
+_slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("share", "momentum"),
+    [(0.02, 0.9), pytest.param(0.02, 0.0, marks=_slow), pytest.param(0.1, 0.9, marks=_slow), pytest.param(0.1, 0.0, marks=_slow)],
+)
 def test_a_small_share_of_a_dense_model_trains(share: float, momentum: float) -> None:
     """Without feedback and a bound, the noise of 2% is several times as long as the gradient, and training diverges."""
     (exact, _, _), _ = run_workers(2, _train_dense, {}, momentum, 200)
