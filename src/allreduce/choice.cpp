@@ -208,7 +208,11 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
   // A filter saves bytes and costs a pass over all items: take it where the wire is slow enough.
   o.index = Index::bitmap;
   Plan bitmap = Plan::make(o);
-  const auto seconds = [&](const Plan& with) { return expected_seconds(strategy, with, world, shape, memory); };
+  const auto seconds = [&](const Plan& with) {
+    const Expected expected = expect(strategy, with, world, shape, memory);
+    return expected.wire_s +
+           expected.codec_s;  // both have the same messages, and other chunks use what bytes are saved
+  };
   const bool pays = seconds(plan) < seconds(bitmap);
   return pays ? plan : bitmap;
 }
