@@ -581,6 +581,7 @@ class Dispatcher:
         lanes, self._lanes = self._lanes, None
         if lanes is not None:
             lanes.close()
+            self._group.store.rest()
             self._left, self._next_round = lanes.left(), lanes.next_round()
 
     def _check(self) -> None:

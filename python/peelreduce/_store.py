@@ -18,25 +18,35 @@ import torch.distributed as dist
 from .errors import TransportFailed
 
 _LIMIT = 5.0  # seconds
+_PATIENCE = 1.0  # seconds, for the end of the thread
 
 Answer = TypeVar("Answer")
 
 
+Questions = queue.SimpleQueue  # of pairs of a question and the future of its answer; None ends the thread
+
+
 class Asker:
-    """The thread. It ends with stop(), or when the process does."""
+    """The thread, from the first question to stop(), and again from the next question on."""
 
     def __init__(self) -> None:
-        self._questions: queue.SimpleQueue[tuple[Callable[[], object], Future] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._questions: Questions | None = None  # of the thread, while there is one
+        self._thread: threading.Thread | None = None
         self._unanswered: Future | None = None  # for which somebody has waited in vain
-        self._thread = threading.Thread(target=self._run, name="store of peelreduce", daemon=True)
-        self._thread.start()
 
     def ask(self, question: Callable[[], Answer], limit: float = _LIMIT) -> Answer:
         """Raises TransportFailed if there is no answer within the limit; at once while an earlier one is missing."""
         if self._unanswered is not None and not self._unanswered.done():
             raise TransportFailed(_SILENT)
         answer: Future = Future()
-        self._questions.put((question, answer))
+        with self._lock:
+            if self._questions is None:
+                self._questions = queue.SimpleQueue()
+                arguments = (self._questions,)
+                self._thread = threading.Thread(target=_answer, args=arguments, name="peelreduce-store", daemon=True)
+                self._thread.start()
+            self._questions.put((question, answer))
         try:
             return answer.result(limit)
         except TimeoutError:
@@ -46,16 +56,24 @@ class Asker:
             raise TransportFailed(_SILENT) from None
 
     def stop(self) -> None:
-        self._questions.put(None)
+        """After what was asked, for which it does not wait long."""
+        with self._lock:
+            questions, self._questions = self._questions, None
+            thread, self._thread = self._thread, None
+        if questions is not None and thread is not None:
+            questions.put(None)
+            if thread is not threading.current_thread():
+                thread.join(_PATIENCE)
 
-    def _run(self) -> None:
-        while (asked := self._questions.get()) is not None:
-            question, answer = asked
-            try:
-                answer.set_result(question())
-            except BaseException as error:  # noqa: BLE001: it is the answer
-                answer.set_exception(error)
-            del asked, question, answer
+
+def _answer(questions: Questions) -> None:
+    while (asked := questions.get()) is not None:
+        question, answer = asked
+        try:
+            answer.set_result(question())
+        except BaseException as error:  # noqa: BLE001: it is the answer
+            answer.set_exception(error)
+        del asked, question, answer
 
 
 class Store:
@@ -67,6 +85,10 @@ class Store:
 
     def under(self, prefix: str) -> Store:
         return Store(dist.PrefixStore(prefix, self.plain), self._asker)
+
+    def rest(self) -> None:
+        """Nothing will be asked for a while."""
+        self._asker.stop()
 
     def set(self, key: str, value: str) -> None:
         self._asker.ask(lambda: self.plain.set(key, value))
