@@ -354,6 +354,19 @@ class Lanes:
         self._is_closed = True
         for tasks in self._queues:
             tasks.put(None)
+        self._join()
+
+    def abandon(self) -> None:
+        """After close(): has what is still under way fail. A thread that wakes up after the interpreter has gone would take
+        the process with it."""
+        if any(thread.is_alive() for thread in self._threads):
+            with self._lock:
+                if self._error is None:
+                    self._error = TransportFailed("The lanes ended, with their process or group, before this sum had.")
+                    self._abort()
+            self._join()
+
+    def _join(self) -> None:
         end = time.monotonic() + _PATIENCE
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.ident is not None:
@@ -575,7 +588,10 @@ class Dispatcher:
             return  # the lanes are another process's
         with self._lock:
             self._is_closed = True
+            lanes = self._lanes
             self._leave()
+        if lanes is not None:
+            lanes.abandon()
 
     def _leave(self) -> None:
         lanes, self._lanes = self._lanes, None
