@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import os
 import queue
 import threading
@@ -347,8 +346,8 @@ class Lanes:
             raise self._error from error
 
     def close(self) -> None:
-        """Has the threads end after what was submitted; lanes that are still being made are given up. A thread that is still there when the interpreter goes may take
-        the process with it, but one that waits for a worker that is gone is not waited for long."""
+        """Has the threads end after what was submitted; lanes that are still being made are given up. One that waits for a
+        worker that is gone is not waited for long."""
         if self._is_closed:
             return
         self._is_closed = True

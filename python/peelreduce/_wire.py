@@ -92,7 +92,6 @@ class Wire:
         if not _happens(self.stream.record_event(), self._timeout):
             raise TimedOut(f"A collective of {self.device} did not end within {self._timeout:g} s.")
 
-
     def abort(self) -> None:
         """Has kernels of NCCL that wait for a worker end."""
         self.group._get_backend(torch.device("cuda")).abort()

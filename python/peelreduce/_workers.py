@@ -46,6 +46,10 @@ class Workers:
         self._lock = threading.Lock()
         self.is_closed = False
 
+    def timeout_for(self, given: float | None) -> float:
+        """The group's, unless a state has its own."""
+        return self.timeout if given is None else given
+
     def dispatcher(self, switch: Switch | None) -> Dispatcher:
         """Shared by all states that go the same way."""
         with self._lock:

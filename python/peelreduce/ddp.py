@@ -224,7 +224,7 @@ class DDPState:
         if bucket.index() == 0:
             self._failures = []
             self._dispatcher.begin_step()  # of a failed one backward() has raised the error
-        return self._dispatcher, self.timeout if self.timeout is not None else self._workers.timeout
+        return self._dispatcher, self._workers.timeout_for(self.timeout)
 
     def stats(self) -> dict[str, Any]:
         """What was sent and saved so far: totals, and for each bucket its density, its totals and its last report.

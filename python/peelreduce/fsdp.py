@@ -56,8 +56,9 @@ class ScatterGradients:
         except (TypeError, ValueError) as error:
             refuse(error, members, self.state)
             raise
-        timeout = self.state.timeout if self.state.timeout is not None else members.timeout
-        return perform(ReduceScatter(input_tensor, output_tensor, state, self._whole, timeout), members, self.state, async_op)
+        timeout = members.timeout_for(self.state.timeout)
+        task = ReduceScatter(input_tensor, output_tensor, state, self._whole, timeout)
+        return perform(task, members, self.state, async_op)
 
 
 class AverageReplicas:

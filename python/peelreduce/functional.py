@@ -174,20 +174,19 @@ def all_reduce(
         check_tensor(tensor)
         average = is_average(op, tensor)
         chosen = state if state is not None else _default_state(workers, tensor)
-        timeout = chosen.timeout if chosen.timeout is not None else workers.timeout
         array = chosen.array_state(tensor, average=average)
     except (TypeError, ValueError) as error:
         refuse(error, workers, state)
         raise
-    return perform(Sum(tensor, array, timeout, in_place=True), workers, chosen, async_op)
+    task = Sum(tensor, array, workers.timeout_for(chosen.timeout), in_place=True)
+    return perform(task, workers, chosen, async_op)
 
 
 def refuse(error: Exception, workers: Workers, state: State | None) -> None:
     """Tells the other workers, which may have been called rightly, of an error that is raised here."""
     given = state if isinstance(state, State) else State()
-    timeout = given.timeout if given.timeout is not None else workers.timeout
     if workers.size > 1:
-        workers.dispatcher(given.transport).submit(Refusal(error, timeout))
+        workers.dispatcher(given.transport).submit(Refusal(error, workers.timeout_for(given.timeout)))
 
 
 def _default_state(workers: Workers, tensor: torch.Tensor) -> State:
