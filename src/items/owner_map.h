@@ -1,28 +1,28 @@
-// Who owns which items: bitmap words are dealt to the workers in stripes of a few words, one stripe after another, so
-// that a dense stretch of an array is everybody's work. The words an owner has, one after another, are its share: a
-// bitmap of its own.
+// Who owns which items: bitmap words are dealt to the workers in runs of a few words, one run after another, so that a
+// dense stretch of an array is everybody's work. The words of an owner, one after another, are its share: a bitmap of
+// its own.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "allreduce/parcel.h"
 #include "codec/engine.h"
+#include "items/item_message.h"
 #include "peel/buffer.h"
 
 namespace peel::detail {
 
-class Stripes {
+class OwnerMap {
  public:
-  Stripes(std::uint64_t positions, unsigned workers);
+  OwnerMap(const Engine& engine, std::uint64_t positions, unsigned workers);
 
   [[nodiscard]] unsigned workers() const noexcept { return workers_; }
   [[nodiscard]] std::uint64_t words(unsigned owner) const noexcept;
   [[nodiscard]] std::uint64_t positions(unsigned owner) const noexcept;
 
   // Cuts a bitmap into the shares of all owners; sizes[w] is how many items share w has.
-  void deal_words(std::span<const std::uint64_t> all, std::span<ItemMemory> shares,
+  void deal_words(std::span<const std::uint64_t> all, std::span<PositionBuffers> shares,
                   std::span<std::uint64_t> sizes) const;
   // Cuts its values likewise: those of share w go to targets[w] and on.
   void deal_values(std::span<const std::uint64_t> all, std::span<const std::byte> values, std::size_t item_bytes,
@@ -35,12 +35,12 @@ class Stripes {
  private:
   // visit(owner, first word in the array, first word in the share, how many)
   template <typename Visit>
-  void each_stripe(Visit visit) const;
+  void each_run(Visit visit) const;
 
   const Engine& engine_;
   std::uint64_t positions_;
   std::uint64_t words_;
-  std::uint64_t stripe_;
+  std::uint64_t run_;  // words
   unsigned workers_;
 };
 

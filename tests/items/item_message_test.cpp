@@ -1,5 +1,5 @@
-// Parcels: what is packed comes back; what is damaged is refused, and never read past its end.
-#include "allreduce/parcel.h"
+// Item messages: what is packed comes back; what is damaged is refused, and never read past its end.
+#include "items/item_message.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "allreduce/drawn_items.h"
+#include "items/drawn_items.h"
 #include "peel/error.h"
 #include "peel/items.h"
 #include "property.h"
@@ -21,17 +21,18 @@ using testing::draw_items;
 using testing::DrawnItems;
 using testing::SeededDraw;
 
-ParcelHeader::Kind kind_of(const Buffer<std::byte>& parcel) {
-  ParcelHeader header;
-  std::memcpy(&header, parcel.data(), sizeof header);
+ItemMessageHeader::Kind kind_of(const Buffer<std::byte>& message) {
+  ItemMessageHeader header;
+  std::memcpy(&header, message.data(), sizeof header);
   return header.kind;
 }
 
-Buffer<std::byte> packed(const DrawnItems& drawn, std::size_t item_bytes) {
+Buffer<std::byte> packed(const DrawnItems& drawn, std::size_t item_bytes,
+                         const Engine& engine = engine_of(Backend::automatic)) {
   Buffer<std::uint64_t> list;
-  Buffer<std::byte> parcel;
-  pack_parcel({drawn.positions, item_bytes}, drawn.view(), list, parcel);
-  return parcel;
+  Buffer<std::byte> message;
+  pack_items(engine, {drawn.positions, item_bytes}, drawn.view(), list, message);
+  return message;
 }
 
 // A view whose items are a list, as a bitmap, which is what others are compared as.
@@ -44,32 +45,34 @@ ItemView as_bitmap(ItemView view, std::uint64_t positions, Buffer<std::uint64_t>
   return view;
 }
 
-TEST(Parcel, WhatIsPackedComesBack) {
+TEST(ItemMessage, WhatIsPackedComesBack) {
   testing::check_property(81, static_cast<int>(testing::scaled(1500, 200)), [](testing::Draw& draw) {
     const std::uint64_t positions = draw.below(draw.one_in(10) ? 20'000 : 700);
     const std::size_t item_bytes = draw.pick<std::size_t>({4, 1, 2, 8, 16, 256});
     SeededDraw random(draw.below(1 << 20));
     const DrawnItems drawn =
         draw_items(positions, item_bytes, draw.pick<std::uint64_t>({0, 1, 10, 100, 300, 900, 1000}), random);
-    const Buffer<std::byte> parcel = packed(drawn, item_bytes);
-    ItemMemory memory;
-    memory.words.resize(3);  // what was there before must not matter
-    const ItemView view = open_parcel({positions, item_bytes}, parcel, memory);
+    const Engine& engine = engine_of(draw.one_in(2) ? Backend::reference : Backend::automatic);
+    const Buffer<std::byte> message = packed(drawn, item_bytes, engine);
+    PositionBuffers buffers;
+    buffers.words.resize(3);  // what was there before must not matter
+    const ItemView view = open_items(engine, {positions, item_bytes}, message, buffers);
     if (!same_items(view, drawn, item_bytes)) throw std::logic_error("other items came back");
-    ItemMemory other;
-    if (!same_items(as_bitmap(open_parcel_as_it_comes({positions, item_bytes}, parcel, other), positions, memory.words),
-                    drawn, item_bytes)) {
+    PositionBuffers other;
+    if (!same_items(
+            as_bitmap(open_items_as_sent(engine, {positions, item_bytes}, message, other), positions, buffers.words),
+            drawn, item_bytes)) {
       throw std::logic_error("other items came as they are");
     }
   });
 }
 
-TEST(Parcel, AShortListStaysOne) {
+TEST(ItemMessage, AShortListStaysOne) {
   SeededDraw random(7);
-  ItemMemory memory;
+  PositionBuffers buffers;
   const auto comes_as_list = [&](std::uint64_t permille) {
-    const Buffer<std::byte> parcel = packed(draw_items(10'000, 4, permille, random), 4);
-    const ItemView view = open_parcel_as_it_comes({10'000, 4}, parcel, memory);
+    const Buffer<std::byte> message = packed(draw_items(10'000, 4, permille, random), 4);
+    const ItemView view = open_items_as_sent(engine_of(Backend::automatic), {10'000, 4}, message, buffers);
     return view.words.empty() && view.positions.size() == view.items && view.items != 0;
   };
   EXPECT_TRUE(comes_as_list(10));
@@ -84,100 +87,107 @@ TEST(OwnItems, AreAListWhereTheyAreFew) {
     std::vector<float> x(kElements);
     for (std::uint64_t i = 0; i < items; ++i) x[i * kElements / items] = static_cast<float>(i + 1);
     const Plan plan = Plan::make({.elements = kElements, .index = Index::bitmap});
+    const Engine& engine = engine_of(Backend::automatic);
     Support support;
     scan(plan, x, support);
-    ItemMemory memory;
-    const ItemView view = view_items(parcel_shape(plan), support, memory);
+    PositionBuffers buffers;
+    const ItemView view = view_items(engine, item_message_shape(plan), support, buffers);
     ASSERT_EQ(view.items, items);
     ASSERT_EQ(view.words.empty(), items != 0 && items <= kElements / 32) << items;
     for (std::uint64_t i = 0; i < view.positions.size(); ++i) ASSERT_EQ(view.positions[i], i * kElements / items);
     Buffer<std::uint64_t> list;
-    Buffer<std::byte> parcel;
-    pack_parcel(parcel_shape(plan), view, list, parcel);
-    ItemMemory received;
-    const ItemView opened = open_parcel(parcel_shape(plan), parcel, received);
+    Buffer<std::byte> message;
+    pack_items(engine, item_message_shape(plan), view, list, message);
+    PositionBuffers received;
+    const ItemView opened = open_items(engine, item_message_shape(plan), message, received);
     ASSERT_TRUE(std::equal(opened.words.begin(), opened.words.end(), support.words().begin()));
     ASSERT_TRUE(items == 0 || std::memcmp(opened.values, support.values().data(), items * 4) == 0);
   }
 }
 
-TEST(Parcel, TakesTheIndexThatFits) {
+TEST(ItemMessage, TakesTheIndexThatFits) {
   SeededDraw random(1);
   const auto kind = [&](std::uint64_t permille) { return kind_of(packed(draw_items(10'000, 4, permille, random), 4)); };
-  EXPECT_EQ(kind(0), ParcelHeader::Kind::none);
-  EXPECT_EQ(kind(1000), ParcelHeader::Kind::all);
-  EXPECT_EQ(kind(10), ParcelHeader::Kind::list);
-  EXPECT_EQ(kind(500), ParcelHeader::Kind::bitmap);
+  EXPECT_EQ(kind(0), ItemMessageHeader::Kind::none);
+  EXPECT_EQ(kind(1000), ItemMessageHeader::Kind::all);
+  EXPECT_EQ(kind(10), ItemMessageHeader::Kind::list);
+  EXPECT_EQ(kind(500), ItemMessageHeader::Kind::bitmap);
 }
 
-TEST(Parcel, IsAboutAsLongAsTheCostModelBelieves) {
+TEST(ItemMessage, IsAboutAsLongAsTheCostModelBelieves) {
   SeededDraw random(2);
   for (const std::uint64_t permille : {0u, 1u, 10u, 50u, 150u, 300u, 900u, 1000u}) {
     const DrawnItems drawn = draw_items(100'000, 4, permille, random);
-    const double believed = parcel_bytes(100'000, static_cast<double>(drawn.items), 4);
+    const double believed = item_message_bytes(100'000, static_cast<double>(drawn.items), 4);
     const auto actual = static_cast<double>(packed(drawn, 4).size());
     EXPECT_NEAR(actual, believed, 0.02 * believed + 32) << permille;
   }
 }
 
-TEST(Parcel, CarriesACount) {
+TEST(ItemMessage, CarriesACount) {
+  const Engine& engine = engine_of(Backend::automatic);
   SeededDraw random(3);
   DrawnItems drawn = draw_items(100, 4, 300, random);
-  Buffer<std::byte> parcel = packed(drawn, 4);
-  ItemMemory memory;
-  EXPECT_EQ(open_parcel({100, 4}, parcel, memory).count, 0u);
-  set_parcel_count(12'345, parcel);
-  const ItemView view = open_parcel({100, 4}, parcel, memory);
+  Buffer<std::byte> message = packed(drawn, 4);
+  PositionBuffers buffers;
+  EXPECT_EQ(open_items(engine, {100, 4}, message, buffers).count, 0u);
+  set_message_count(12'345, message);
+  const ItemView view = open_items(engine, {100, 4}, message, buffers);
   EXPECT_EQ(view.count, 12'345u);
   EXPECT_TRUE(same_items(view, drawn, 4));
 }
 
-TEST(Parcel, OfAnotherShapeIsRefused) {
+TEST(ItemMessage, OfAnotherShapeIsRefused) {
+  const Engine& engine = engine_of(Backend::automatic);
   SeededDraw random(4);
   for (const std::uint64_t permille : {10u, 500u, 1000u}) {
-    const Buffer<std::byte> parcel = packed(draw_items(1000, 4, permille, random), 4);
-    ItemMemory memory;
-    for (const ParcelShape& other : {ParcelShape{1000, 8}, ParcelShape{1000, 2}, ParcelShape{5, 4}}) {
-      testing::expect_refusal(ErrorCode::corrupt_message, "damaged", [&] { open_parcel(other, parcel, memory); });
+    const Buffer<std::byte> message = packed(draw_items(1000, 4, permille, random), 4);
+    PositionBuffers buffers;
+    for (const ItemMessageShape& other :
+         {ItemMessageShape{1000, 8}, ItemMessageShape{1000, 2}, ItemMessageShape{5, 4}}) {
+      testing::expect_refusal(ErrorCode::corrupt_message, "damaged",
+                              [&] { open_items(engine, other, message, buffers); });
     }
   }
 }
 
-TEST(Parcel, EveryShorterOneIsRefused) {
+TEST(ItemMessage, EveryShorterOneIsRefused) {
+  const Engine& engine = engine_of(Backend::automatic);
   SeededDraw random(5);
   for (const std::uint64_t permille : {0u, 10u, 500u, 1000u}) {
-    const Buffer<std::byte> parcel = packed(draw_items(700, 4, permille, random), 4);
-    for (std::size_t size = 0; size < parcel.size(); ++size) {
+    const Buffer<std::byte> message = packed(draw_items(700, 4, permille, random), 4);
+    for (std::size_t size = 0; size < message.size(); ++size) {
       Buffer<std::byte> shorter(size);
-      if (size != 0) std::memcpy(shorter.data(), parcel.data(), size);
-      ItemMemory memory;
-      EXPECT_THROW(open_parcel({700, 4}, shorter, memory), Error) << permille << ", " << size;
-      EXPECT_THROW(open_parcel_as_it_comes({700, 4}, shorter, memory), Error) << permille << ", " << size;
+      if (size != 0) std::memcpy(shorter.data(), message.data(), size);
+      PositionBuffers buffers;
+      EXPECT_THROW(open_items(engine, {700, 4}, shorter, buffers), Error) << permille << ", " << size;
+      EXPECT_THROW(open_items_as_sent(engine, {700, 4}, shorter, buffers), Error) << permille << ", " << size;
     }
   }
 }
 
 // A flipped bit of the values is a value like any other; of header and index it is refused, or makes other items: as
-// many as the parcel says, all of them inside.
-TEST(Parcel, EveryFlippedBitIsRefusedOrHarmless) {
+// many as the message says, all of them inside.
+TEST(ItemMessage, EveryFlippedBitIsRefusedOrHarmless) {
+  const Engine& engine = engine_of(Backend::automatic);
   SeededDraw random(6);
   for (const std::uint64_t permille : {0u, 10u, 500u, 1000u}) {
-    Buffer<std::byte> parcel = packed(draw_items(333, 4, permille, random), 4);
-    for (std::size_t bit = 0; bit < parcel.size() * 8; ++bit) {
-      parcel[bit / 8] ^= std::byte(1 << bit % 8);
-      ItemMemory memory;
+    Buffer<std::byte> message = packed(draw_items(333, 4, permille, random), 4);
+    for (std::size_t bit = 0; bit < message.size() * 8; ++bit) {
+      message[bit / 8] ^= std::byte(1 << bit % 8);
+      PositionBuffers buffers;
       try {
-        const ItemView view = open_parcel({333, 4}, parcel, memory);
+        const ItemView view = open_items(engine, {333, 4}, message, buffers);
         std::uint64_t found = 0;
         for (const std::uint64_t word : view.words) found += static_cast<std::uint64_t>(std::popcount(word));
         EXPECT_EQ(found, view.items);
         EXPECT_EQ(view.words.back() >> (333 % 64), 0u) << "an item past the end";
-        EXPECT_LE(view.values + view.items * 4, parcel.data() + parcel.size());
+        EXPECT_LE(view.values + view.items * 4, message.data() + message.size());
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::corrupt_message) << error.what();
       }
       try {
-        const ItemView view = open_parcel_as_it_comes({333, 4}, parcel, memory);
+        const ItemView view = open_items_as_sent(engine, {333, 4}, message, buffers);
         for (std::size_t i = 0; i < view.positions.size(); ++i) {
           EXPECT_LT(view.positions[i], 333u) << "an item past the end";
           EXPECT_TRUE(i == 0 || view.positions[i - 1] < view.positions[i]) << "not in order";
@@ -185,7 +195,7 @@ TEST(Parcel, EveryFlippedBitIsRefusedOrHarmless) {
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::corrupt_message) << error.what();
       }
-      parcel[bit / 8] ^= std::byte(1 << bit % 8);
+      message[bit / 8] ^= std::byte(1 << bit % 8);
     }
   }
 }

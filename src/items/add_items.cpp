@@ -1,7 +1,7 @@
 // Grain 1 works in tiles of 4,096 positions (tile.h) whose sums stay in L1: of each worker the positions of its items
 // are listed, unless they came as a list. Asking worker by worker for every item of the union took three times as long
 // at 5% density; a dense array of doubles for the whole share reads and writes twice the array, whatever the density.
-#include "allreduce/add_items.h"
+#include "items/add_items.h"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "allreduce/tile.h"
-#include "codec/engine.h"
 #include "codec/values.h"
+#include "items/tile.h"
 
 namespace peel::detail {
 
@@ -61,7 +60,8 @@ inline T rounded(T value) { return value; }
 template <typename T>
 class Adder {
  public:
-  Adder(std::uint32_t grain, std::span<const ItemView> views) : grain_(grain), views_(views) {
+  Adder(const Engine& engine, std::uint32_t grain, std::span<const ItemView> views)
+      : engine_(engine), grain_(grain), views_(views) {
     for (const ItemView& view : views) {
       cursors_.push_back(reinterpret_cast<const T*>(view.values));
       next_.push_back(view.positions.data());
@@ -148,7 +148,7 @@ class Adder {
     return true;
   }
 
-  const Engine& engine_ = engine_of(Backend::automatic);
+  const Engine& engine_;
   std::uint32_t grain_;
   std::span<const ItemView> views_;
   std::vector<const T*> cursors_;           // of the next values, and
@@ -159,7 +159,8 @@ class Adder {
 
 }  // namespace
 
-std::uint64_t unite_items(std::uint64_t positions, std::span<const ItemView> views, Buffer<std::uint64_t>& words) {
+std::uint64_t unite_items(const Engine& engine, std::uint64_t positions, std::span<const ItemView> views,
+                          Buffer<std::uint64_t>& words) {
   words.resize((positions + 63) / 64);
   words.fill_zero();
   for (const ItemView& view : views) {
@@ -169,14 +170,14 @@ std::uint64_t unite_items(std::uint64_t positions, std::span<const ItemView> vie
       for (const std::uint32_t position : view.positions) words[position / 64] |= std::uint64_t{1} << (position % 64);
     }
   }
-  return engine_of(Backend::automatic).count(words.data(), words.size());
+  return engine.count(words.data(), words.size());
 }
 
-void add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> views,
+void add_items(const Engine& engine, ElementType type, std::uint32_t grain, std::span<const ItemView> views,
                std::span<const std::uint64_t> words, std::byte* sums) {
   with_element(type, [&](auto t) {
     using T = decltype(t);
-    const auto adder = std::make_unique<Adder<T>>(grain, views);  // tens of KiB: not for the stack
+    const auto adder = std::make_unique<Adder<T>>(engine, grain, views);  // tens of KiB: not for the stack
     T* out = reinterpret_cast<T*>(sums);
     for (std::size_t w = 0; w < words.size(); w += kTileWords) {
       out = adder->add_tile(w, words, out);
@@ -184,11 +185,11 @@ void add_items(ElementType type, std::uint32_t grain, std::span<const ItemView> 
   });
 }
 
-void add_items_in_place(ElementType type, std::span<const ItemView> views, std::span<const std::uint64_t> words,
-                        std::byte* array) {
+void add_items_in_place(const Engine& engine, ElementType type, std::span<const ItemView> views,
+                        std::span<const std::uint64_t> words, std::byte* array) {
   with_element(type, [&](auto t) {
     using T = decltype(t);
-    std::make_unique<Adder<T>>(1, views)->add_in_place(words, reinterpret_cast<T*>(array));
+    std::make_unique<Adder<T>>(engine, 1, views)->add_in_place(words, reinterpret_cast<T*>(array));
   });
 }
 

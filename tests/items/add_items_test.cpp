@@ -1,5 +1,5 @@
 // Adding everybody's items: against a plain loop over positions, in rank order, that rounds once.
-#include "allreduce/add_items.h"
+#include "items/add_items.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <limits>
 #include <vector>
 
-#include "allreduce/drawn_items.h"
 #include "codec/values.h"
+#include "items/drawn_items.h"
 #include "peel/gradient.h"
 #include "property.h"
 #include "scale.h"
@@ -58,11 +58,11 @@ T plain_sum(const std::vector<T>& values) {
 
 // Every sum where it belongs, and nothing else touched.
 template <typename T>
-void check_in_place(const std::vector<ItemView>& views, const Buffer<std::uint64_t>& words,
+void check_in_place(const Engine& engine, const std::vector<ItemView>& views, const Buffer<std::uint64_t>& words,
                     const Buffer<std::byte>& sums, std::uint64_t positions) {
   Buffer<std::byte> array(positions * sizeof(T));
   for (std::size_t b = 0; b < array.size(); ++b) array[b] = std::byte{0xA5};
-  add_items_in_place(ElementOf<T>::value, views, words, array.data());
+  add_items_in_place(engine, ElementOf<T>::value, views, words, array.data());
   const std::byte* sum = sums.data();
   for (std::uint64_t p = 0; p < positions; ++p) {
     if ((words[p / 64] >> (p % 64) & 1) != 0) {
@@ -100,11 +100,12 @@ void check_against_plain(testing::Draw& draw) {
     views.back().positions = lists[w];
   }
   Buffer<std::uint64_t> words;
-  const std::uint64_t items = unite_items(std::min(positions, most), views, words);
+  const Engine& engine = engine_of(draw.one_in(2) ? Backend::reference : Backend::automatic);
+  const std::uint64_t items = unite_items(engine, std::min(positions, most), views, words);
   Buffer<std::byte> sums(items * grain * sizeof(T));
-  add_items(ElementOf<T>::value, grain, views, words, sums.data());
+  add_items(engine, ElementOf<T>::value, grain, views, words, sums.data());
 
-  if (grain == 1) check_in_place<T>(views, words, sums, std::min(positions, most));
+  if (grain == 1) check_in_place<T>(engine, views, words, sums, std::min(positions, most));
 
   std::vector<const T*> cursors;
   for (const DrawnItems& one : drawn) cursors.push_back(reinterpret_cast<const T*>(one.values.data()));
@@ -149,9 +150,10 @@ TEST(AddItems, DoublesAreAddedInPairs) {
     std::memcpy(values[w].data(), &all[w], 8);
     views.push_back({.words = words, .values = values[w].data(), .items = 1});
   }
-  ASSERT_EQ(unite_items(64, views, both), 1u);
+  const Engine& engine = engine_of(Backend::automatic);
+  ASSERT_EQ(unite_items(engine, 64, views, both), 1u);
   double sum = 7;
-  add_items(ElementType::float64, 1, views, both, reinterpret_cast<std::byte*>(&sum));
+  add_items(engine, ElementType::float64, 1, views, both, reinterpret_cast<std::byte*>(&sum));
   EXPECT_EQ(sum, 0x1p-60);
 }
 

@@ -1,4 +1,4 @@
-// Sets of items over some positions, with values: what parcels, stripes and adders work on.
+// Sets of items over some positions, with values: what item messages, owner maps and adders work on.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "allreduce/parcel.h"
 #include "draw.h"
+#include "items/item_message.h"
 #include "peel/buffer.h"
 
 namespace peel::testing {
