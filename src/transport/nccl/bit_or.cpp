@@ -18,10 +18,10 @@ std::size_t longest_piece(unsigned workers) noexcept {
 
 }  // namespace
 
-BitOr::BitOr(Collective& what, const Place& place)
-    : Job(place),
+BitOr::BitOr(Collective& what, const NcclContext& context)
+    : Job(context),
       data_(what.data),
-      piece_bytes_(longest_piece(place.size)),
+      piece_bytes_(longest_piece(context.size)),
       pieces_((what.data.size() + piece_bytes_ - 1) / piece_bytes_) {}
 
 std::span<std::byte> BitOr::part(std::size_t piece) const noexcept {
@@ -29,20 +29,20 @@ std::span<std::byte> BitOr::part(std::size_t piece) const noexcept {
   return data_.subspan(begin, std::min(piece_bytes_, data_.size() - begin));
 }
 
-std::size_t BitOr::load(const Slot& slot, std::size_t piece) {
+std::size_t BitOr::load(const StagingSlot& slot, std::size_t piece) {
   const std::span<const std::byte> mine = part(piece);
   std::memcpy(slot.host.near, mine.data(), mine.size());
   return mine.size();
 }
 
-bool BitOr::issue(const Slot& slot, std::size_t piece, unsigned stage) {
+bool BitOr::issue(const StagingSlot& slot, std::size_t piece, unsigned stage) {
   const std::size_t bytes = part(piece).size();
-  return is_short(bytes, place().size) ? issue_whole(slot, bytes, stage) : issue_sliced(slot, bytes, stage);
+  return is_short(bytes, context().size) ? issue_whole(slot, bytes, stage) : issue_sliced(slot, bytes, stage);
 }
 
-bool BitOr::issue_whole(const Slot& slot, std::size_t bytes, unsigned stage) {
+bool BitOr::issue_whole(const StagingSlot& slot, std::size_t bytes, unsigned stage) {
   if (stage == 0) {
-    gather(slot.device.near, slot.device.far, bytes, place());
+    gather(slot.device.near, slot.device.far, bytes, context());
     return false;
   }
   check(or_words({.into = slot.device.far,
@@ -50,34 +50,34 @@ bool BitOr::issue_whole(const Slot& slot, std::size_t bytes, unsigned stage) {
                   .parts = slot.device.far,
                   .bytes = bytes,
                   .stride = bytes,
-                  .workers = place().size,
+                  .workers = context().size,
                   .except = 0},
-                 place().stream),
+                 context().stream),
         "The kernel or_words");
   return true;
 }
 
-bool BitOr::issue_sliced(const Slot& slot, std::size_t bytes, unsigned stage) {
-  const Slices slices(bytes, place().size);
+bool BitOr::issue_sliced(const StagingSlot& slot, std::size_t bytes, unsigned stage) {
+  const Slices slices(bytes, context().size);
   if (stage == 0) {
-    trade(slices, slot.device.near, slot.device.far, place());
+    trade(slices, slot.device.near, slot.device.far, context());
     return false;
   }
-  std::byte* const own = slot.device.near + place().rank * slices.pitch();
+  std::byte* const own = slot.device.near + context().rank * slices.pitch();
   check(or_words({.into = own,
                   .own = own,
                   .parts = slot.device.far,
-                  .bytes = slices.length(place().rank),
+                  .bytes = slices.length(context().rank),
                   .stride = slices.pitch(),
-                  .workers = place().size,
-                  .except = place().rank},
-                 place().stream),
+                  .workers = context().size,
+                  .except = context().rank},
+                 context().stream),
         "The kernel or_words");
-  gather(own, slot.device.far, slices.pitch(), place());
+  gather(own, slot.device.far, slices.pitch(), context());
   return true;
 }
 
-void BitOr::finish(const Slot& slot, std::size_t piece) {
+void BitOr::finish(const StagingSlot& slot, std::size_t piece) {
   const std::span<std::byte> mine = part(piece);
   std::memcpy(mine.data(), slot.host.far, mine.size());
 }

@@ -29,7 +29,7 @@ Conveyor::Conveyor(ncclComm_t comm, cudaStream_t stream) {
   check(ncclCommUserRank(comm, &rank), "ncclCommUserRank", comm);
   check(ncclCommCount(comm, &size), "ncclCommCount", comm);
   check(ncclCommCuDevice(comm, &device_), "ncclCommCuDevice", comm);
-  place_ = {comm, stream, static_cast<unsigned>(rank), static_cast<unsigned>(size)};
+  context_ = {comm, stream, static_cast<unsigned>(rank), static_cast<unsigned>(size)};
   const DeviceScope scope(device_);
   check(prepare_or_words(), "Loading the kernel or_words");
   check(prepare_widen(), "Loading the kernels of 16-bit integers");
@@ -60,7 +60,7 @@ bool Conveyor::at_rest() const noexcept {
 
 std::shared_ptr<Device> Conveyor::make_device() const {
   const DeviceScope scope(device_);
-  return cuda::make_device(place_.stream, place_.size);
+  return cuda::make_device(context_.stream, context_.size);
 }
 
 std::shared_ptr<Job> Conveyor::enter(Collective& what, std::uint32_t channel) {
@@ -73,7 +73,7 @@ std::shared_ptr<Job> Conveyor::enter(Collective& what, std::uint32_t channel) {
                                                  "same order on all workers; give each thread a communicator.");
   }
   channel_ = channel;
-  std::shared_ptr<Job> job = make_job(what, place_);
+  std::shared_ptr<Job> job = make_job(what, context_);
   if (job->next() == Job::Next::piece) waiting_.push_back(job);
   return job;
 }
@@ -95,15 +95,15 @@ void Conveyor::give_up(const Error& cause) noexcept {
 // False while a communicator that does not block has not yet put on the stream what it was given.
 bool Conveyor::comm_is_ready() {
   ncclResult_t state = ncclSuccess;
-  check(ncclCommGetAsyncError(place_.comm, &state), "ncclCommGetAsyncError", place_.comm);
-  check(state, "A collective over NCCL", place_.comm);
+  check(ncclCommGetAsyncError(context_.comm, &state), "ncclCommGetAsyncError", context_.comm);
+  check(state, "A collective over NCCL", context_.comm);
   return state == ncclSuccess;
 }
 
 void Conveyor::unload() {
   while (!passing_.empty()) {
     const Passage& first = passing_.front();
-    const Slot& slot = (*staging_)[first.slot];
+    const StagingSlot& slot = (*staging_)[first.slot];
     if (!has_happened(slot.done)) return;
     first.job->finish(slot, first.piece);
     ++first.job->done;
@@ -127,25 +127,25 @@ bool Conveyor::begin_piece() {
   const std::shared_ptr<Job>& job = waiting_.front();
   loading_ = Passage{.job = job, .slot = next_slot_, .piece = job->begun++};
   next_slot_ = (next_slot_ + 1) % kSlots;
-  const Slot& slot = (*staging_)[loading_->slot];
+  const StagingSlot& slot = (*staging_)[loading_->slot];
   copy(slot.device.near, slot.host.near, job->load(slot, loading_->piece), cudaMemcpyHostToDevice);
   return true;
 }
 
 void Conveyor::copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaMemcpyKind direction) {
-  if (bytes != 0) check(cudaMemcpyAsync(to, from, bytes, direction, place_.stream), "cudaMemcpyAsync");
+  if (bytes != 0) check(cudaMemcpyAsync(to, from, bytes, direction, context_.stream), "cudaMemcpyAsync");
 }
 
 void Conveyor::issue_stage() {
-  const Slot& slot = (*staging_)[loading_->slot];
+  const StagingSlot& slot = (*staging_)[loading_->slot];
   loading_->issued = loading_->job->issue(slot, loading_->piece, loading_->stage++);
   ++moves_;
 }
 
 void Conveyor::pass() {
-  const Slot& slot = (*staging_)[loading_->slot];
+  const StagingSlot& slot = (*staging_)[loading_->slot];
   copy(slot.host.far, slot.device.far, loading_->job->result_bytes(loading_->piece), cudaMemcpyDeviceToHost);
-  check(cudaEventRecord(slot.done, place_.stream), "cudaEventRecord");
+  check(cudaEventRecord(slot.done, context_.stream), "cudaEventRecord");
   passing_.push_back(std::move(*loading_));
   loading_.reset();
 }

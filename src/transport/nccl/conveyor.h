@@ -22,8 +22,8 @@ class Conveyor final : public Breakage {
   Conveyor(const Conveyor&) = delete;
   Conveyor& operator=(const Conveyor&) = delete;
 
-  [[nodiscard]] unsigned rank() const noexcept { return place_.rank; }
-  [[nodiscard]] unsigned size() const noexcept { return place_.size; }
+  [[nodiscard]] unsigned rank() const noexcept { return context_.rank; }
+  [[nodiscard]] unsigned size() const noexcept { return context_.size; }
 
   // Where exchanges of arrays in the memory of this GPU work, on the same stream.
   [[nodiscard]] std::shared_ptr<Device> make_device() const;
@@ -61,7 +61,7 @@ class Conveyor final : public Breakage {
   void pass();
   [[nodiscard]] bool at_rest() const noexcept;
 
-  Place place_;
+  NcclContext context_;
   int device_ = 0;
 
   std::mutex mutex_;  // guards all below

@@ -15,13 +15,13 @@ std::size_t align(std::size_t bytes) noexcept { return (bytes + kAligned - 1) / 
 
 }  // namespace
 
-Delivery::Delivery(Collective& what, const Place& place)
-    : Job(place), what_(what), share_(kSlotBytes / (place.size * kAligned) * kAligned) {
-  what.received.resize(place.size);
+Delivery::Delivery(Collective& what, const NcclContext& context)
+    : Job(context), what_(what), share_(kSlotBytes / (context.size * kAligned) * kAligned) {
+  what.received.resize(context.size);
 }
 
 Job::Next Delivery::next() const noexcept {
-  if (place().size == 1) return Next::nothing;
+  if (context().size == 1) return Next::nothing;
   if (begun == 0) return Next::piece;
   if (!lengths_known_) return Next::wait;
   return begun <= rounds_ ? Next::piece : Next::nothing;
@@ -37,11 +37,11 @@ std::size_t Delivery::share_of(std::size_t length, std::size_t round) const noex
   return begin < length ? std::min(share_, length - begin) : 0;
 }
 
-std::size_t Delivery::load(const Slot& slot, std::size_t piece) {
+std::size_t Delivery::load(const StagingSlot& slot, std::size_t piece) {
   return piece == 0 ? load_lengths(slot) : load_round(slot, piece - 1);
 }
 
-bool Delivery::issue(const Slot& slot, std::size_t piece, unsigned /*stage*/) {
+bool Delivery::issue(const StagingSlot& slot, std::size_t piece, unsigned /*stage*/) {
   if (piece == 0) {
     send_lengths(slot);
   } else {
@@ -51,27 +51,27 @@ bool Delivery::issue(const Slot& slot, std::size_t piece, unsigned /*stage*/) {
 }
 
 std::size_t Delivery::result_bytes(std::size_t piece) const noexcept {
-  if (piece == 0) return place().size * kWord;
+  if (piece == 0) return context().size * kWord;
   std::size_t bytes = 0;
-  for (unsigned w = 0; w < place().size; ++w) {
-    if (w != place().rank) bytes += align(share_of(what_.received[w].size(), piece - 1));
+  for (unsigned w = 0; w < context().size; ++w) {
+    if (w != context().rank) bytes += align(share_of(what_.received[w].size(), piece - 1));
   }
   return bytes;
 }
 
-std::size_t Delivery::load_lengths(const Slot& slot) {
-  for (unsigned w = 0; w < place().size; ++w) {
+std::size_t Delivery::load_lengths(const StagingSlot& slot) {
+  for (unsigned w = 0; w < context().size; ++w) {
     const std::uint64_t length = sent_to(w).size();
     std::memcpy(slot.host.near + w * kWord, &length, kWord);
   }
-  return place().size * kWord;
+  return context().size * kWord;
 }
 
 // What this worker sends in a round, one buffer after another; a gathered one once. Returns how much that is.
-std::size_t Delivery::load_round(const Slot& slot, std::size_t round) {
+std::size_t Delivery::load_round(const StagingSlot& slot, std::size_t round) {
   std::size_t end = 0;
-  for (unsigned w = 0; w < place().size; ++w) {
-    if (w == place().rank) continue;
+  for (unsigned w = 0; w < context().size; ++w) {
+    if (w == context().rank) continue;
     const std::size_t bytes = share_of(sent_to(w).size(), round);
     if (bytes != 0) std::memcpy(slot.host.near + end, sent_to(w).data() + round * share_, bytes);
     end += align(bytes);
@@ -80,53 +80,53 @@ std::size_t Delivery::load_round(const Slot& slot, std::size_t round) {
   return end;
 }
 
-void Delivery::send_lengths(const Slot& slot) {
+void Delivery::send_lengths(const StagingSlot& slot) {
   if (gathers()) {
-    check(ncclAllGather(slot.device.near, slot.device.far, 1, ncclUint64, place().comm, place().stream),
-          "ncclAllGather", place().comm);
+    check(ncclAllGather(slot.device.near, slot.device.far, 1, ncclUint64, context().comm, context().stream),
+          "ncclAllGather", context().comm);
     return;
   }
-  Group group(place().comm);
-  for (unsigned w = 0; w < place().size; ++w) {
-    if (w == place().rank) continue;
-    group.send(slot.device.near + w * kWord, kWord, w, place().stream);
-    group.receive(slot.device.far + w * kWord, kWord, w, place().stream);
+  Group group(context().comm);
+  for (unsigned w = 0; w < context().size; ++w) {
+    if (w == context().rank) continue;
+    group.send(slot.device.near + w * kWord, kWord, w, context().stream);
+    group.receive(slot.device.far + w * kWord, kWord, w, context().stream);
   }
   group.end();
 }
 
-void Delivery::send_round(const Slot& slot, std::size_t round) {
+void Delivery::send_round(const StagingSlot& slot, std::size_t round) {
   const std::byte* near = slot.device.near;
   std::byte* far = slot.device.far;
-  Group group(place().comm);
-  for (unsigned w = 0; w < place().size; ++w) {
-    if (w == place().rank) continue;
+  Group group(context().comm);
+  for (unsigned w = 0; w < context().size; ++w) {
+    if (w == context().rank) continue;
     const std::size_t leaving = share_of(sent_to(w).size(), round);
     const std::size_t coming = share_of(what_.received[w].size(), round);
-    if (leaving != 0) group.send(near, leaving, w, place().stream);
-    if (coming != 0) group.receive(far, coming, w, place().stream);
+    if (leaving != 0) group.send(near, leaving, w, context().stream);
+    if (coming != 0) group.receive(far, coming, w, context().stream);
     if (!gathers()) near += align(leaving);
     far += align(coming);
   }
   group.end();
 }
 
-void Delivery::finish(const Slot& slot, std::size_t piece) {
+void Delivery::finish(const StagingSlot& slot, std::size_t piece) {
   if (piece == 0) return take_lengths(slot);
   const std::size_t round = piece - 1;
   const std::byte* from = slot.host.far;
-  for (unsigned w = 0; w < place().size; ++w) {
-    if (w == place().rank) continue;
+  for (unsigned w = 0; w < context().size; ++w) {
+    if (w == context().rank) continue;
     const std::size_t bytes = share_of(what_.received[w].size(), round);
     if (bytes != 0) std::memcpy(what_.received[w].data() + round * share_, from, bytes);
     from += align(bytes);
   }
 }
 
-void Delivery::take_lengths(const Slot& slot) {
+void Delivery::take_lengths(const StagingSlot& slot) {
   std::size_t longest = 0;
-  for (unsigned w = 0; w < place().size; ++w) {
-    if (w == place().rank) continue;
+  for (unsigned w = 0; w < context().size; ++w) {
+    if (w == context().rank) continue;
     std::uint64_t length = 0;
     std::memcpy(&length, slot.host.far + w * kWord, kWord);
     what_.received[w].resize(length);

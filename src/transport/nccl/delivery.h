@@ -13,24 +13,24 @@ namespace peel::detail {
 
 class Delivery final : public Job {
  public:
-  Delivery(Collective& what, const Place& place);
+  Delivery(Collective& what, const NcclContext& context);
 
   [[nodiscard]] Next next() const noexcept override;
-  std::size_t load(const Slot& slot, std::size_t piece) override;
-  bool issue(const Slot& slot, std::size_t piece, unsigned stage) override;
+  std::size_t load(const StagingSlot& slot, std::size_t piece) override;
+  bool issue(const StagingSlot& slot, std::size_t piece, unsigned stage) override;
   [[nodiscard]] std::size_t result_bytes(std::size_t piece) const noexcept override;
-  void finish(const Slot& slot, std::size_t piece) override;
+  void finish(const StagingSlot& slot, std::size_t piece) override;
 
  private:
   [[nodiscard]] bool gathers() const noexcept { return what_.kind == Collective::Kind::all_gather; }
   [[nodiscard]] std::span<const std::byte> sent_to(unsigned worker) const noexcept;
   [[nodiscard]] std::size_t share_of(std::size_t length, std::size_t round) const noexcept;
 
-  std::size_t load_lengths(const Slot& slot);
-  std::size_t load_round(const Slot& slot, std::size_t round);
-  void send_lengths(const Slot& slot);
-  void send_round(const Slot& slot, std::size_t round);
-  void take_lengths(const Slot& slot);
+  std::size_t load_lengths(const StagingSlot& slot);
+  std::size_t load_round(const StagingSlot& slot, std::size_t round);
+  void send_lengths(const StagingSlot& slot);
+  void send_round(const StagingSlot& slot, std::size_t round);
+  void take_lengths(const StagingSlot& slot);
 
   Collective& what_;
   std::size_t share_;

@@ -12,10 +12,10 @@ namespace peel::detail {
 
 class DeviceBitOr final : public DeviceJob {
  public:
-  DeviceBitOr(const Collective& what, const Place& place);
+  DeviceBitOr(const Collective& what, const NcclContext& context);
 
  protected:
-  bool move(const Slot& slot, std::size_t piece, unsigned stage) override;
+  bool move(const StagingSlot& slot, std::size_t piece, unsigned stage) override;
 
  private:
   bool issue_whole(std::byte* copies, unsigned stage);

@@ -8,10 +8,10 @@ namespace peel::detail {
 
 class DeviceDelivery final : public DeviceJob {
  public:
-  DeviceDelivery(const Collective& what, const Place& place);
+  DeviceDelivery(const Collective& what, const NcclContext& context);
 
  protected:
-  bool move(const Slot& slot, std::size_t piece, unsigned stage) override;
+  bool move(const StagingSlot& slot, std::size_t piece, unsigned stage) override;
 
  private:
   void gather(Group& group) const;

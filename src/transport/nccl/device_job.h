@@ -10,26 +10,26 @@ namespace peel::detail {
 
 class DeviceJob : public Job {
  public:
-  DeviceJob(const Collective& what, const Place& place, std::size_t moves)
-      : Job(place), fetch_(what.fetch), moves_(moves), fetches_(place.size != 1 && closes(what)) {}
+  DeviceJob(const Collective& what, const NcclContext& context, std::size_t moves)
+      : Job(context), fetch_(what.fetch), moves_(moves), fetches_(context.size != 1 && closes(what)) {}
 
   [[nodiscard]] Next next() const noexcept final {
     return begun < moves_ + (fetches_ ? 1 : 0) ? Next::piece : Next::nothing;
   }
-  std::size_t load(const Slot& /*slot*/, std::size_t /*piece*/) final { return 0; }
-  bool issue(const Slot& slot, std::size_t piece, unsigned stage) final {
+  std::size_t load(const StagingSlot& /*slot*/, std::size_t /*piece*/) final { return 0; }
+  bool issue(const StagingSlot& slot, std::size_t piece, unsigned stage) final {
     if (piece < moves_) return move(slot, piece, stage);
     for (const Collective::Fetch& one : fetch_) {
-      check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToHost, place().stream), "cudaMemcpyAsync");
+      check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToHost, context().stream), "cudaMemcpyAsync");
     }
     return true;
   }
   [[nodiscard]] std::size_t result_bytes(std::size_t /*piece*/) const noexcept final { return 0; }
-  void finish(const Slot& /*slot*/, std::size_t /*piece*/) final {}
+  void finish(const StagingSlot& /*slot*/, std::size_t /*piece*/) final {}
 
  protected:
   // Puts a stage of the collective on the stream, as issue() does.
-  virtual bool move(const Slot& slot, std::size_t piece, unsigned stage) = 0;
+  virtual bool move(const StagingSlot& slot, std::size_t piece, unsigned stage) = 0;
 
  private:
   static bool closes(const Collective& what) { return what.kind == Collective::Kind::settle || !what.fetch.empty(); }
@@ -42,10 +42,10 @@ class DeviceJob : public Job {
 // Nothing moves: the last piece is the only one.
 class Settling final : public DeviceJob {
  public:
-  Settling(const Collective& what, const Place& place) : DeviceJob(what, place, 0) {}
+  Settling(const Collective& what, const NcclContext& context) : DeviceJob(what, context, 0) {}
 
  protected:
-  bool move(const Slot& /*slot*/, std::size_t /*piece*/, unsigned /*stage*/) override { return true; }
+  bool move(const StagingSlot& /*slot*/, std::size_t /*piece*/, unsigned /*stage*/) override { return true; }
 };
 
 }  // namespace peel::detail

@@ -8,10 +8,10 @@ namespace peel::detail {
 
 class DeviceSum final : public DeviceJob {
  public:
-  DeviceSum(const Collective& what, const Place& place);
+  DeviceSum(const Collective& what, const NcclContext& context);
 
  protected:
-  bool move(const Slot& slot, std::size_t piece, unsigned stage) override;
+  bool move(const StagingSlot& slot, std::size_t piece, unsigned stage) override;
 
  private:
   bool issue_widened(std::byte* wide, std::span<std::byte> numbers, unsigned stage);

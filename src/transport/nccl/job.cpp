@@ -10,34 +10,34 @@
 namespace peel::detail {
 namespace {
 
-std::unique_ptr<Job> make_host_job(Collective& what, const Place& place) {
+std::unique_ptr<Job> make_host_job(Collective& what, const NcclContext& context) {
   switch (what.kind) {
     case Collective::Kind::sum:
-      return std::make_unique<Sum>(what, place);
+      return std::make_unique<Sum>(what, context);
     case Collective::Kind::bit_or:
-      return std::make_unique<BitOr>(what, place);
+      return std::make_unique<BitOr>(what, context);
     default:
-      return std::make_unique<Delivery>(what, place);
+      return std::make_unique<Delivery>(what, context);
   }
 }
 
-std::unique_ptr<Job> make_device_job(const Collective& what, const Place& place) {
+std::unique_ptr<Job> make_device_job(const Collective& what, const NcclContext& context) {
   switch (what.kind) {
     case Collective::Kind::sum:
-      return std::make_unique<DeviceSum>(what, place);
+      return std::make_unique<DeviceSum>(what, context);
     case Collective::Kind::bit_or:
-      return std::make_unique<DeviceBitOr>(what, place);
+      return std::make_unique<DeviceBitOr>(what, context);
     case Collective::Kind::settle:
-      return std::make_unique<Settling>(what, place);
+      return std::make_unique<Settling>(what, context);
     default:
-      return std::make_unique<DeviceDelivery>(what, place);
+      return std::make_unique<DeviceDelivery>(what, context);
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Job> make_job(Collective& what, const Place& place) {
-  return what.memory == Memory::device ? make_device_job(what, place) : make_host_job(what, place);
+std::unique_ptr<Job> make_job(Collective& what, const NcclContext& context) {
+  return what.memory == Memory::device ? make_device_job(what, context) : make_host_job(what, context);
 }
 
 }  // namespace peel::detail

@@ -38,9 +38,9 @@ inline bool is_short(std::size_t bytes, unsigned workers) noexcept {
 
 // Of the array `near`, slice w goes to worker w; what w sent lies at w * pitch() of `far` then. The own part of `far`
 // is left alone. One group of NCCL.
-void trade(const Slices& slices, const std::byte* near, std::byte* far, const Place& place);
+void trade(const Slices& slices, const std::byte* near, std::byte* far, const NcclContext& context);
 
 // `own` of worker w lies at w * bytes of `all` then, where it may have been before.
-void gather(const std::byte* own, std::byte* all, std::size_t bytes, const Place& place);
+void gather(const std::byte* own, std::byte* all, std::size_t bytes, const NcclContext& context);
 
 }  // namespace peel::detail

@@ -29,7 +29,7 @@ Staging::Staging(cudaStream_t stream) {
 Staging::~Staging() { release(); }
 
 void Staging::release() noexcept {
-  for (Slot& slot : slots_) {
+  for (StagingSlot& slot : slots_) {
     if (slot.done != nullptr) (void)cudaEventDestroy(slot.done);
   }
   if (device_ != nullptr) (void)cudaFree(device_);

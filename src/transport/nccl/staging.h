@@ -23,7 +23,7 @@ namespace peel::detail {
 inline constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kSlots = 4;
 
-struct Slot {
+struct StagingSlot {
   struct Side {
     std::byte* near = nullptr;
     std::byte* far = nullptr;
@@ -41,14 +41,14 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  [[nodiscard]] const Slot& operator[](std::size_t i) const noexcept { return slots_[i]; }
+  [[nodiscard]] const StagingSlot& operator[](std::size_t i) const noexcept { return slots_[i]; }
 
  private:
   void release() noexcept;
 
   std::byte* host_ = nullptr;
   std::byte* device_ = nullptr;
-  std::array<Slot, kSlots> slots_{};
+  std::array<StagingSlot, kSlots> slots_{};
 };
 
 }  // namespace peel::detail

@@ -18,8 +18,8 @@ void convert(std::byte* to, const std::byte* from, std::size_t count) {
 
 }  // namespace
 
-Sum::Sum(Collective& what, const Place& place)
-    : Job(place),
+Sum::Sum(Collective& what, const NcclContext& context)
+    : Job(context),
       data_(what.data),
       type_(what.type),
       piece_bytes_(kSlotBytes / wire_bytes(what.type) * size_of(what.type)),
@@ -30,7 +30,7 @@ std::span<std::byte> Sum::part(std::size_t piece) const noexcept {
   return data_.subspan(begin, std::min(piece_bytes_, data_.size() - begin));
 }
 
-std::size_t Sum::load(const Slot& slot, std::size_t piece) {
+std::size_t Sum::load(const StagingSlot& slot, std::size_t piece) {
   const std::span<const std::byte> mine = part(piece);
   if (is_widened(type_)) {
     convert<std::int32_t, std::int16_t>(slot.host.near, mine.data(), count(piece));
@@ -40,16 +40,16 @@ std::size_t Sum::load(const Slot& slot, std::size_t piece) {
   return result_bytes(piece);
 }
 
-bool Sum::issue(const Slot& slot, std::size_t piece, unsigned /*stage*/) {
-  check(ncclAllReduce(slot.device.near, slot.device.far, count(piece), wire_type(type_), ncclSum, place().comm,
-                      place().stream),
-        "ncclAllReduce", place().comm);
+bool Sum::issue(const StagingSlot& slot, std::size_t piece, unsigned /*stage*/) {
+  check(ncclAllReduce(slot.device.near, slot.device.far, count(piece), wire_type(type_), ncclSum, context().comm,
+                      context().stream),
+        "ncclAllReduce", context().comm);
   return true;
 }
 
 std::size_t Sum::result_bytes(std::size_t piece) const noexcept { return count(piece) * wire_bytes(type_); }
 
-void Sum::finish(const Slot& slot, std::size_t piece) {
+void Sum::finish(const StagingSlot& slot, std::size_t piece) {
   const std::span<std::byte> mine = part(piece);
   if (is_widened(type_)) {
     convert<std::int16_t, std::int32_t>(mine.data(), slot.host.far, count(piece));

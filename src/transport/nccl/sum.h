@@ -7,13 +7,13 @@ namespace peel::detail {
 
 class Sum final : public Job {
  public:
-  Sum(Collective& what, const Place& place);
+  Sum(Collective& what, const NcclContext& context);
 
   [[nodiscard]] Next next() const noexcept override { return begun < pieces_ ? Next::piece : Next::nothing; }
-  std::size_t load(const Slot& slot, std::size_t piece) override;
-  bool issue(const Slot& slot, std::size_t piece, unsigned stage) override;
+  std::size_t load(const StagingSlot& slot, std::size_t piece) override;
+  bool issue(const StagingSlot& slot, std::size_t piece, unsigned stage) override;
   [[nodiscard]] std::size_t result_bytes(std::size_t piece) const noexcept override;
-  void finish(const Slot& slot, std::size_t piece) override;
+  void finish(const StagingSlot& slot, std::size_t piece) override;
 
  private:
   // Of the array, what passes as this piece.
