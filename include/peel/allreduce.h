@@ -8,8 +8,11 @@
 //   peel::allreduce(comm, peel::Dense(pointer, n, peel::ElementType::float32, peel::Memory::device), state);
 //
 // Kernels come after what is on the communicator's stream already, and x is the sum when the call returns, whichever
-// stream reads it; but a worker that is alone waits for nothing. States keep device memory for the next step, and give
-// it back when they are destroyed or used with another communicator; they may outlive the one they were used with.
+// stream reads it; but a worker that is alone waits for nothing.
+//
+// Memory. What exchanges work in belongs to the communicator, on the host and on its device, and is kept for the next
+// ones, whatever their states; Communicator::trim() frees it. A state is options and what was learned: it may be used
+// with one communicator after another.
 //
 // Errors. Arguments that are wrong, or differ between workers, raise the same error on every worker before any data
 // moves, and x is unchanged (unless it was asked not to look: StateOptions::unasked_steps). A worker that dies or

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "peel/buffer.h"
+#include "peel/scratch.h"
 #include "peel/types.h"
 
 namespace peel {
@@ -124,8 +125,14 @@ class Communicator {
     link_[static_cast<std::size_t>(memory)] = facts;
   }
 
+  // What exchanges over it work in, whatever their states.
+  [[nodiscard]] const std::shared_ptr<ScratchPool>& scratch() const noexcept { return scratch_; }
+  // Frees the memory, in the host and on its device (Device::trim), that is kept for the exchanges to come.
+  void trim();
+
  private:
   std::array<std::optional<LinkFacts>, 2> link_;
+  std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();
 };
 
 // Performs one collective and waits for it.

@@ -154,8 +154,9 @@ struct Allocator {
 };
 
 // For World::device: exchanges of `workers` workers whose arrays are in the memory of the current device, with kernels
-// on `stream`, which stays the caller's and must outlive every exchange on it. Without an allocator it has a pool of
-// its own. Communicators over NCCL have one already (Communicator::device), and peel::allreduce uses it.
+// on `stream`, which stays the caller's and must outlive every exchange on it and
+// the device. Without an allocator it has a pool of its own. Communicators over NCCL have one already
+// (Communicator::device), and peel::allreduce uses it.
 std::shared_ptr<Device> make_device(cudaStream_t stream, unsigned workers, Allocator allocator = {});
 
 }  // namespace peel::cuda

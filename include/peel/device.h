@@ -14,12 +14,11 @@ class Device;
 namespace detail {
 class Course;
 
-// What a chunk under way keeps on the device, from step to step.
+// The memory of one chunk under way, on the device.
 class DeviceSlot {
  public:
   virtual ~DeviceSlot() = default;
   [[nodiscard]] virtual std::size_t memory_bytes() const noexcept = 0;
-  [[nodiscard]] virtual bool is_of(const Device& device) const noexcept = 0;
   // An exchange ended before its time, and the GPU may still write here: memory goes back behind what is on the stream.
   virtual void abandon() noexcept = 0;
 };
@@ -32,7 +31,12 @@ class Device {
   // For the engine of exchanges, and for whoever measures the link.
   [[nodiscard]] virtual std::shared_ptr<std::byte> make_memory(std::size_t bytes) = 0;  // of the device, not zeroed
   virtual void clear(void* memory, std::size_t bytes) = 0;                              // on the stream
-  [[nodiscard]] virtual std::unique_ptr<detail::DeviceSlot> make_slot() = 0;
+  // Memory of chunks, lent to one and then to another: what uses it is in order on the stream.
+  [[nodiscard]] virtual std::unique_ptr<detail::DeviceSlot> lend_slot() = 0;
+  virtual void take_back(std::unique_ptr<detail::DeviceSlot> slot) noexcept = 0;
+  // Frees what nobody has borrowed. Where something is on the stream, memory goes back behind it, and is kept for the
+  // chunks to come; else the system or the allocator has it then.
+  virtual void trim() = 0;
   [[nodiscard]] virtual std::unique_ptr<detail::Course> make_course(Strategy strategy) = 0;
 };
 

@@ -1,7 +1,8 @@
 // One all-reduce without I/O: it says which collectives to perform, and never communicates. Whoever drives it performs
 // them: a loop over MPI, threads of a test, a dispatcher behind torch futures, a fault injector.
 //
-//   Exchange exchange(state, {.rank = 0, .size = 4, .link = facts}, x);
+//   const auto pool = std::make_shared<ScratchPool>();  // once, for all exchanges
+//   Exchange exchange(state, {.rank = 0, .size = 4, .link = facts, .scratch = pool}, x);
 //   while (Collective* ask = exchange.next()) {   // blocking driver
 //     perform(*ask);
 //     exchange.complete(*ask);
@@ -57,6 +58,8 @@ struct World {
   // are at different places of their program are told so, even if their arrays are alike.
   std::uint64_t number = 0;
   std::shared_ptr<Device> device = nullptr;  // arrays may be in the memory of this one
+  // What its exchanges work in, and keep for the next ones. Null: each exchange allocates its own and frees it.
+  std::shared_ptr<ScratchPool> scratch = nullptr;
 };
 
 enum class Outcome : std::uint8_t {

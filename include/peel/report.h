@@ -50,7 +50,7 @@ struct Report {
   std::uint32_t rescaled = 0;         // chunks that were redone with another scale
   std::uint32_t not_finite = 0;       // chunks that were redone because of NaN or infinity
   bool reset = false;                 // the workers had chosen differently and took the common default
-  std::uint64_t workspace_bytes = 0;  // memory the state holds for the next step
+  std::uint64_t workspace_bytes = 0;  // memory that its chunks worked in at a time, at most (peel/scratch.h)
   double encode_s = 0;
   double wire_s = 0;  // time in which nothing could be done but wait for others
   double decode_s = 0;

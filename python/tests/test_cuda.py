@@ -24,11 +24,11 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
-def _in_nccl_group(rank: int, size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+def _in_nccl_group(rank: int, size: int, backend: str, function: Callable[..., Any], *arguments: Any) -> Any:
     os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
     device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
-    group = dist.new_group(backend="cpu:gloo,cuda:nccl")
+    group = dist.new_group(backend=backend)
     return function(rank, size, group, *arguments)
 
 
@@ -39,14 +39,16 @@ def _nccl_version() -> int:
     return version.value
 
 
-def run_over_nccl(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+def run_over_nccl(
+    size: int, function: Callable[..., Any], *arguments: Any, backend: str = "cpu:gloo,cuda:nccl"
+) -> list[Any]:
     """function(rank, size, group, *arguments) in every worker, or a reason why not."""
     if _gpu.missing:
         pytest.skip(_gpu.missing)
     gpus, version = torch.cuda.device_count(), _nccl_version()
     if size > gpus and version < 23000:
         pytest.skip(f"{size} workers on {gpus} GPUs need NCCL 2.30, and this is {version // 10000}.{version // 100 % 100}")
-    return run_workers(size, _in_nccl_group, function, *arguments)
+    return run_workers(size, _in_nccl_group, backend, function, *arguments)
 
 
 def _gradient(seed: int, shape: tuple[int, ...], dtype: torch.dtype, density: float = 0.02) -> torch.Tensor:
@@ -110,6 +112,48 @@ def test_training_on_the_device_gives_the_bits_of_plain_ddp(strategy: str) -> No
         assert torch.equal(expected, got)
         assert strategy == "dense" or stats["bytes_sent"] < stats["dense_bytes"]
         assert {one["last"]["memory"] for one in stats["buckets"].values()} == {"device"}
+
+
+def _train_with_the_backend(rank: int, size: int, group: dist.ProcessGroup, sparse: bool) -> tuple[torch.Tensor, dict]:
+    weights, _ = _train_in(rank, size, group, None, sparse)
+    return weights, group.stats()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_training_with_the_backend_gives_the_bits_of_plain_ddp(sparse: bool) -> None:
+    ours = run_over_nccl(2, _train_with_the_backend, sparse, backend="peel")
+    for expected, (got, stats) in zip(_plain_ddp(), ours, strict=True):
+        if sparse:
+            torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-7)
+        else:
+            assert torch.equal(expected, got)
+        assert stats
+        for kind, one in stats.items():
+            assert one["last"]["memory"] == ("host" if "sparse" in kind else "device")
+        totals = [one["totals"] for one in stats.values()]
+        assert sum(one["bytes_sent"] for one in totals) < sum(one["dense_bytes"] for one in totals)
+
+
+def _perform_with_the_backend(rank: int, size: int, group: dist.ProcessGroup) -> None:
+    own = _gradient(rank, (1 << 20,), torch.float32).cuda()
+    whole = sum(_gradient(one, (1 << 20,), torch.float32) for one in range(size)).cuda()
+    work = dist.all_reduce(own, group=group, async_op=True)
+    assert torch.equal(work.get_future().wait()[0], whole)
+    own = _gradient(rank, (1 << 20,), torch.float32).cuda()
+    share = torch.empty(own.numel() // size, device="cuda")
+    dist.reduce_scatter_tensor(share, own, group=group)
+    assert torch.equal(share, whole.chunk(size)[rank])
+    assert torch.equal(own, _gradient(rank, (1 << 20,), torch.float32).cuda())  # the input is kept
+    for tensor in (torch.ones(3).cuda(), torch.ones(1 << 20, dtype=torch.int64).cuda(), torch.ones(1 << 20)):
+        dist.all_reduce(tensor, group=group)
+        assert torch.equal(tensor, torch.full_like(tensor, size))
+    dist.broadcast(own, group=group, group_src=0)
+    assert torch.equal(own, _gradient(0, (1 << 20,), torch.float32).cuda())
+    dist.barrier(group=group)
+
+
+def test_collectives_of_the_backend_on_the_device() -> None:
+    run_over_nccl(2, _perform_with_the_backend, backend="peel")
 
 
 def test_sparse_gradients_stay_sparse() -> None:

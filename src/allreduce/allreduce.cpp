@@ -11,7 +11,10 @@ namespace peel {
 namespace detail {
 
 World world_of(Communicator& communicator, const StateOptions& options, ElementType type, Memory memory) {
-  World world{.rank = communicator.rank(), .size = communicator.size(), .device = communicator.device()};
+  World world{.rank = communicator.rank(),
+              .size = communicator.size(),
+              .device = communicator.device(),
+              .scratch = communicator.scratch()};
   if (options.link) {
     world.link = *options.link;
   } else if (world.size > 1) {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "allreduce/drive.h"
-#include "allreduce/memory.h"
+#include "allreduce/history.h"
 #include "peel/allreduce.h"
 #include "peel/error.h"
 

@@ -34,11 +34,11 @@ bool has_scale(const Plan& plan) { return has_scale(plan.geometry()); }
 // Values that a scale rounds to zero are no items of its plan. If that leaves none, they are looked at without a scale:
 // else a gradient that shrinks far enough in one step would stay invisible in all later ones.
 Vitals own_vitals(Chunk& chunk) {
-  Support& support = chunk.slot.support;
+  Support& support = chunk.scratch.support;
   Extremes extremes = extremes_of(chunk.view.type(), support);
   const std::uint64_t items = support.items();
   if (items == 0 && has_scale(chunk.choice.plan)) {
-    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
+    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.history);
     Support unscaled;
     chunk.view.scan(native, unscaled, chunk.execution());
     extremes = extremes_of(chunk.view.type(), unscaled);
@@ -47,16 +47,16 @@ Vitals own_vitals(Chunk& chunk) {
 }
 
 void learn_magnitude(Chunk& chunk, const Vitals& seen) {
-  chunk.memory.learn_magnitude(seen.magnitude);
-  if (chunk.memory.has_magnitude == 0) {  // all values are zero: any scale will do
-    chunk.memory.has_magnitude = 1;
-    chunk.memory.magnitude = 0;
+  chunk.history.learn_magnitude(seen.magnitude);
+  if (chunk.history.has_magnitude == 0) {  // all values are zero: any scale will do
+    chunk.history.has_magnitude = 1;
+    chunk.history.magnitude = 0;
   }
 }
 
 bool outdated_scale(Chunk& chunk, const Vitals& seen, bool overflowed) {
   const bool shrunk =
-      has_scale(chunk.choice.plan) && seen.magnitude && *seen.magnitude < chunk.memory.magnitude - kShrunk;
+      has_scale(chunk.choice.plan) && seen.magnitude && *seen.magnitude < chunk.history.magnitude - kShrunk;
   learn_magnitude(chunk, seen);
   return overflowed || shrunk;
 }

@@ -10,7 +10,7 @@ namespace peel::detail {
 // Whether a plan's cells have a scale that must fit the values.
 bool has_scale(const Plan& plan);
 
-// The vitals of the items in chunk.slot.support, which was scanned with chunk.choice.plan.
+// The vitals of the items in chunk.scratch.support, which was scanned with chunk.choice.plan.
 Vitals own_vitals(Chunk& chunk);
 
 void learn_magnitude(Chunk& chunk, const Vitals& seen);

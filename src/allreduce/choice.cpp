@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "allreduce/parcel.h"
 #include "allreduce/view.h"
+#include "items/item_message.h"
 #include "peel/error.h"
 
 namespace peel::detail {
@@ -34,7 +34,7 @@ constexpr double kOpenBitmap = 3;    // of a bitmap that a message becomes: pass
 constexpr double kReadOnDevice = 35e-6;
 constexpr double kDenseMargin = 0.95;  // leave dense only for a gain that survives an error of the model
 
-// Coding or decoding the position of one item in a parcel.
+// Coding or decoding the position of one item in an item message.
 double position_cost(double items, double positions) { return wants_list(positions, items) ? kListItem : kBitmapItem; }
 
 double real(std::uint64_t value) { return static_cast<double>(value); }
@@ -47,16 +47,16 @@ struct Cost {
 };
 
 Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
-             const ChunkMemory& memory) {
+             const ChunkHistory& history) {
   const double workers = world.size;
   const double share = (workers - 1) / workers;
   const double array = real(plan.dense_bytes());
   const double item_bytes = real(plan.grain() * size_of(plan.type()));
-  const double items = real(memory.items);
-  const double own = real(memory.own_items);
+  const double items = real(history.items);
+  const double own = real(history.own_items);
   const double positions = real(plan.items());
   const double whole = (kScan + kExpand) * array;  // packed and sketch write every element
-  const double scan = is_patched(memory.items, plan.items()) ? kScan * array + kPatchItem * items : whole;
+  const double scan = is_patched(history.items, plan.items()) ? kScan * array + kPatchItem * items : whole;
   // On a device a message is read as a bitmap over all that its sender may have, however few items there are.
   const double opened = shape.memory == Memory::device ? kOpenBitmap * positions / 8 : 0;
   switch (strategy) {
@@ -73,13 +73,14 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
           whole + (plan.index() == Index::bloom ? kBloom * array : 0) + items * (kSketchItem + kHandling * item_bytes),
           2};
     case Strategy::split:
-      return {share * (parcel_bytes(positions, own, item_bytes) + parcel_bytes(positions, items, item_bytes)),
-              scan + own * (2 * position_cost(own, positions) + kAddItem) +
-                  2 * items * position_cost(items, positions) + kHandling * (own + items) * item_bytes +
-                  2 * opened,  // everybody's message of one share, then the sums of all shares
-              2, 2 * workers};
+      return {
+          share * (item_message_bytes(positions, own, item_bytes) + item_message_bytes(positions, items, item_bytes)),
+          scan + own * (2 * position_cost(own, positions) + kAddItem) + 2 * items * position_cost(items, positions) +
+              kHandling * (own + items) * item_bytes +
+              2 * opened,  // everybody's message of one share, then the sums of all shares
+          2, 2 * workers};
     default:
-      return {(workers - 1) * parcel_bytes(positions, own, item_bytes),
+      return {(workers - 1) * item_message_bytes(positions, own, item_bytes),
               scan + workers * own * (position_cost(own, positions) + kAddItem) +
                   kHandling * workers * own * item_bytes + workers * opened,
               1, workers};
@@ -118,42 +119,42 @@ CellType integer_cells(ElementType type, const World& world) {
 
 // Values three bits larger than the last step's still fit. Doubles beyond 2^900 have no scale that fit_scale allows:
 // they overflow any, which the strategies know to mend.
-std::int32_t scale_for(CellType cells, const World& world, ElementType type, const ChunkMemory& memory) {
+std::int32_t scale_for(CellType cells, const World& world, ElementType type, const ChunkHistory& history) {
   const bool fixed = cells == CellType::fixed32 || cells == CellType::fixed64;
-  if (!fixed || is_integer(type) || memory.has_magnitude == 0) return 0;
+  if (!fixed || is_integer(type) || history.has_magnitude == 0) return 0;
   constexpr std::int32_t kRoom = 3;
-  return fit_scale(std::ldexp(1.0, std::min(memory.magnitude + kRoom, 900)), cells, world.size);
+  return fit_scale(std::ldexp(1.0, std::min(history.magnitude + kRoom, 900)), cells, world.size);
 }
 
-// The bytes of a parcel with room for what steps and workers differ by: items that fall anywhere deviate by the square
-// root of their number. Room is paid for in every step, and the lack of it with a second collective, so there is room
-// for two of these and for the change of late, but not for wild ones. Whole blocks, so that rounding seldom shows.
-std::uint64_t roomy_parcel(double positions, double items, double item_bytes, const ChunkMemory& memory) {
+// The bytes of an item message with room for what steps and workers differ by: items that fall anywhere deviate by the
+// square root of their number. Room is paid for in every step, and the lack of it with a second collective, so there is
+// room for two of these and for the change of late, but not for wild ones. Whole blocks, so that rounding seldom shows.
+std::uint64_t roomy_message(double positions, double items, double item_bytes, const ChunkHistory& history) {
   constexpr double kBlock = 512;
   constexpr std::uint32_t kMostPermille = 125;
-  const double growth = 1 + std::min(memory.variation_permille, kMostPermille) / 1000.0;
+  const double growth = 1 + std::min(history.variation_permille, kMostPermille) / 1000.0;
   const double most = std::min(positions, items * growth + 2 * std::sqrt(items) + 1);
-  return static_cast<std::uint64_t>(std::ceil(parcel_bytes(positions, most, item_bytes) / kBlock) * kBlock);
+  return static_cast<std::uint64_t>(std::ceil(item_message_bytes(positions, most, item_bytes) / kBlock) * kBlock);
 }
 
 }  // namespace
 
-std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkMemory& memory) {
-  if (memory.steps == 0) return {};
+std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkHistory& history) {
+  if (history.steps == 0) return {};
   const double workers = world.size;
   const double positions = real(choice.plan.items());
   const double item_bytes = real(choice.plan.grain() * size_of(choice.plan.type()));
-  const auto parcel = [&](double share, std::uint64_t items) {
-    return roomy_parcel(positions * share, real(items) * share, item_bytes, memory);
+  const auto message = [&](double share, std::uint64_t items) {
+    return roomy_message(positions * share, real(items) * share, item_bytes, history);
   };
-  if (choice.strategy == Strategy::gather) return {parcel(1, memory.own_items), 0};
+  if (choice.strategy == Strategy::gather) return {message(1, history.own_items), 0};
   if (choice.strategy != Strategy::split) return {};
-  return {parcel(1 / workers, memory.own_items), parcel(1 / workers, memory.items)};
+  return {message(1 / workers, history.own_items), message(1 / workers, history.items)};
 }
 
 Expected expect(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
-                const ChunkMemory& memory) {
-  const Cost cost = cost_of(strategy, plan, world, shape, memory);
+                const ChunkHistory& history) {
+  const Cost cost = cost_of(strategy, plan, world, shape, history);
   const double wire_s = cost.bytes / world.link.bytes_per_second;
   // A round is a message to or from every other worker. Several chunks are under way, so their bytes hide the latency
   // of messages, but messages do not hide that of each other: 2^24 float32 of four hosts at 0.1% took 22 ms at 1 gbit,
@@ -170,38 +171,38 @@ Expected expect(Strategy strategy, const Plan& plan, const World& world, const C
 }
 
 double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
-                        const ChunkMemory& memory) {
-  const Expected expected = expect(strategy, plan, world, shape, memory);
+                        const ChunkHistory& history) {
+  const Expected expected = expect(strategy, plan, world, shape, history);
   return expected.wire_s + expected.latency_s + expected.codec_s;
 }
 
 Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
-              const ChunkMemory& memory) {
+              const ChunkHistory& history) {
   PlanOptions o;
   o.elements = shape.elements;
   o.type = shape.type;
   o.workers = world.size;
-  o.grain = memory.grain;
-  o.phase = memory.phase;
+  o.grain = history.grain;
+  o.phase = history.phase;
   o.seed = options.seed;
   o.index = Index::bitmap;
   if (strategy != Strategy::packed && strategy != Strategy::sketch) return Plan::make(o);
 
-  o.expected_items = memory.items;
+  o.expected_items = history.items;
   o.index = options.index;
-  o.allow_bloom = memory.steps != 0 && !shape.sparse;
-  o.headroom_permille = memory.headroom_permille();
+  o.allow_bloom = history.steps != 0 && !shape.sparse;
+  o.headroom_permille = history.headroom_permille();
   o.codec = strategy == Strategy::sketch ? Codec::sketch : Codec::packed;
   o.cells = strategy == Strategy::sketch || options.cells == CellType::native ? options.cells : CellType::automatic;
   if (strategy == Strategy::sketch && (o.cells == CellType::native || o.cells == CellType::automatic)) {
     o.cells = integer_cells(shape.type, world);
   }
   if (strategy == Strategy::packed && !world.sums.has(shape.type)) o.cells = integer_cells(shape.type, world);
-  o.scale = scale_for(o.cells, world, shape.type, memory);
+  o.scale = scale_for(o.cells, world, shape.type, history);
   if (strategy == Strategy::sketch && shape.estimate_bytes != 0) {
     o.payload_bytes = shape.estimate_bytes;
     // Other cells in every step: what one step cannot tell apart, and feeds back, the next one can.
-    o.seed = options.seed + memory.steps;
+    o.seed = options.seed + history.steps;
   }
   Plan plan = Plan::make(o);
   if (options.index != Index::automatic || plan.index() != Index::bloom) return plan;
@@ -209,7 +210,7 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
   o.index = Index::bitmap;
   Plan bitmap = Plan::make(o);
   const auto seconds = [&](const Plan& with) {
-    const Expected expected = expect(strategy, with, world, shape, memory);
+    const Expected expected = expect(strategy, with, world, shape, history);
     return expected.wire_s +
            expected.codec_s;  // both have the same messages, and other chunks use what bytes are saved
   };
@@ -217,15 +218,15 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
   return pays ? plan : bitmap;
 }
 
-Choice choose(const StateOptions& options, const World& world, const ChunkShape& shape, const ChunkMemory& memory) {
+Choice choose(const StateOptions& options, const World& world, const ChunkShape& shape, const ChunkHistory& history) {
   const auto with = [&](Strategy strategy) -> Choice {
-    return {strategy, plan_for(strategy, options, world, shape, memory)};
+    return {strategy, plan_for(strategy, options, world, shape, history)};
   };
   const auto only = [&](Strategy strategy) { return require_possible(with(strategy), world, shape); };
   if (shape.estimate_bytes != 0) return only(Strategy::sketch);
   if (options.strategy != Strategy::automatic) return only(options.strategy);
-  if (memory.steps == 0 && world.moves_buffers) return with(Strategy::split);
-  if (memory.steps == 0) {
+  if (history.steps == 0 && world.moves_buffers) return with(Strategy::split);
+  if (history.steps == 0) {
     const Choice packed = with(Strategy::packed);
     if (possible(packed, world, shape)) return packed;
   }
@@ -238,7 +239,7 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
     if (strategy == Strategy::sketch && world.moves_buffers) continue;
     const Choice choice = with(strategy);
     if (!possible(choice, world, shape)) continue;
-    const double seconds = expected_seconds(strategy, choice.plan, world, shape, memory) *
+    const double seconds = expected_seconds(strategy, choice.plan, world, shape, history) *
                            (strategy == Strategy::dense ? kDenseMargin : 1);
     if (!best || seconds < least) {
       best = choice;
@@ -250,11 +251,11 @@ Choice choose(const StateOptions& options, const World& world, const ChunkShape&
 }
 
 Choice plain_choice(const StateOptions& options, const World& world, const ChunkShape& shape,
-                    const ChunkMemory& memory) {
+                    const ChunkHistory& history) {
   const Strategy summing = shape.sparse || !world.sums.has(shape.type) ? Strategy::packed : Strategy::dense;
   const Strategy moving = shape.sparse ? Strategy::gather : Strategy::split;
   const Strategy plain = summing == Strategy::packed && world.moves_buffers ? moving : summing;
-  return require_possible({plain, plan_for(plain, options, world, shape, memory)}, world, shape);
+  return require_possible({plain, plan_for(plain, options, world, shape, history)}, world, shape);
 }
 
 }  // namespace peel::detail

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "allreduce/memory.h"
+#include "allreduce/history.h"
 #include "peel/exchange.h"
 #include "peel/plan.h"
 #include "peel/report.h"
@@ -29,18 +29,18 @@ struct ChunkShape {
 // With what is remembered, or without. Throws peel::Error where the transport can add nothing that the strategies which
 // are allowed would sum. The default that needs no knowledge is split, which sends what there is, or
 // packed with a bitmap where buffers cannot be moved.
-Choice choose(const StateOptions& options, const World& world, const ChunkShape& shape, const ChunkMemory& memory);
+Choice choose(const StateOptions& options, const World& world, const ChunkShape& shape, const ChunkHistory& history);
 
 // The least clever one that this view and this transport allow, for workers that were told not to be clever.
 Choice plain_choice(const StateOptions& options, const World& world, const ChunkShape& shape,
-                    const ChunkMemory& memory);
+                    const ChunkHistory& history);
 
 // The plan for one strategy. Its payload may be of a type that the transport cannot add: choose() refuses that.
 Plan plan_for(Strategy strategy, const StateOptions& options, const World& world, const ChunkShape& shape,
-              const ChunkMemory& memory);
+              const ChunkHistory& history);
 
 // Collective::likely_bytes of what a chunk's rounds move; 0 for all that is summed.
-std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkMemory& memory);
+std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkHistory& history);
 
 // What one chunk is expected to cost.
 struct Expected {
@@ -51,10 +51,10 @@ struct Expected {
   double codec_s = 0;
 };
 Expected expect(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
-                const ChunkMemory& memory);
+                const ChunkHistory& history);
 
 // All of that together: what a chooser goes by.
 double expected_seconds(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,
-                        const ChunkMemory& memory);
+                        const ChunkHistory& history);
 
 }  // namespace peel::detail

@@ -73,10 +73,10 @@ void report_scale(Report& report, const Plan& plan) {
 // quarter, and else once in 64 steps or a little more often.
 bool wants_grain(const Chunk& chunk) {
   if (chunk.options.grain != 0 || chunk.view.sparse()) return false;
-  const ChunkMemory& memory = chunk.memory;
-  const std::uint64_t then = memory.items_then;
-  const bool moved = memory.items > then + then / 4 || memory.items < then - then / 4;
-  return memory.steps <= 1 || moved || memory.steady >= 64;
+  const ChunkHistory& history = chunk.history;
+  const std::uint64_t then = history.items_then;
+  const bool moved = history.items > then + then / 4 || history.items < then - then / 4;
+  return history.steps <= 1 || moved || history.steady >= 64;
 }
 
 // The smallest message by all indexes that there are: items that are moved may come as a list, and those that are ORed
@@ -91,21 +91,21 @@ PlanOptions grain_options(const Chunk& chunk) {
 }
 
 void learn_grain(Chunk& chunk, const GrainChoice& best) {
-  ChunkMemory& memory = chunk.memory;
-  const bool other = best.grain != memory.grain || best.phase != memory.phase;
+  ChunkHistory& history = chunk.history;
+  const bool other = best.grain != history.grain || best.phase != history.phase;
   // Own items at another grain are not known: assume that they shrink or grow as the union does.
-  if (other && memory.items != 0) {
-    memory.own_items =
-        static_cast<std::uint64_t>(static_cast<double>(memory.own_items) * static_cast<double>(best.expected_items) /
-                                   static_cast<double>(memory.items));
+  if (other && history.items != 0) {
+    history.own_items =
+        static_cast<std::uint64_t>(static_cast<double>(history.own_items) * static_cast<double>(best.expected_items) /
+                                   static_cast<double>(history.items));
   }
-  memory.grain = best.grain;
-  memory.phase = best.phase;
-  memory.items = best.expected_items;
-  memory.own_items = std::min(memory.own_items, memory.items);
-  memory.items_then = best.expected_items;
-  memory.steady = static_cast<std::uint32_t>(best.expected_items % 32);  // so that chunks do not all look at one step
-  if (memory.steps == 0) memory.steps = 1;
+  history.grain = best.grain;
+  history.phase = best.phase;
+  history.items = best.expected_items;
+  history.own_items = std::min(history.own_items, history.items);
+  history.items_then = best.expected_items;
+  history.steady = static_cast<std::uint32_t>(best.expected_items % 32);  // so that chunks do not all look at one step
+  if (history.steps == 0) history.steps = 1;
 }
 
 void learn_grain(Chunk& chunk) {
@@ -115,18 +115,18 @@ void learn_grain(Chunk& chunk) {
 }
 
 bool note_dense_step(Chunk& chunk) {
-  ChunkMemory& memory = chunk.memory;
-  if (memory.steps == 0) memory.items = memory.own_items = chunk.view.elements();
-  ++memory.steps;
-  ++memory.steady;
-  return chunk.options.grain != 0 && (memory.steps <= 2 || memory.steady >= 32);
+  ChunkHistory& history = chunk.history;
+  if (history.steps == 0) history.items = history.own_items = chunk.view.elements();
+  ++history.steps;
+  ++history.steady;
+  return chunk.options.grain != 0 && (history.steps <= 2 || history.steady >= 32);
 }
 
-void learn_count(ChunkMemory& memory, std::uint64_t items) {
-  const double ratio = static_cast<double>(items) / static_cast<double>(std::max<std::uint64_t>(memory.items, 1));
-  memory.own_items = std::min(items, static_cast<std::uint64_t>(static_cast<double>(memory.own_items) * ratio));
-  memory.items = items;
-  memory.steady = 0;
+void learn_count(ChunkHistory& history, std::uint64_t items) {
+  const double ratio = static_cast<double>(items) / static_cast<double>(std::max<std::uint64_t>(history.items, 1));
+  history.own_items = std::min(items, static_cast<std::uint64_t>(static_cast<double>(history.own_items) * ratio));
+  history.items = items;
+  history.steady = 0;
 }
 
 }  // namespace peel::detail

@@ -9,8 +9,10 @@
 
 #include "allreduce/choice.h"
 #include "allreduce/estimate.h"
-#include "allreduce/memory.h"
+#include "allreduce/history.h"
+#include "allreduce/scratch.h"
 #include "allreduce/view.h"
+#include "codec/engine.h"
 #include "peel/exchange.h"
 #include "peel/grain.h"
 
@@ -23,8 +25,8 @@ void clear(const World& world, Dense array);
 struct Chunk {
   const World& world;
   const StateOptions& options;
-  ChunkMemory& memory;
-  Slot& slot;
+  ChunkHistory& history;
+  ChunkScratch& scratch;
   Report& report;      // of the whole exchange: courses add to it
   StepEnergy& energy;  // the same
   ChunkShape shape;
@@ -36,9 +38,10 @@ struct Chunk {
   void clear_residual() const { clear(world, residual); }  // nothing is missed
   [[nodiscard]] Execution execution() const {
     Execution with = options.execution;
-    with.workspace = &slot.workspace;
+    with.workspace = &scratch.workspace;
     return with;
   }
+  [[nodiscard]] const Engine& engine() const { return engine_of(options.execution.backend); }
   void log(std::string_view sentence) const {
     if (options.log) options.log(sentence);
   }
@@ -85,9 +88,9 @@ void learn_grain(Chunk& chunk, const GrainChoice& best);
 // For a dense course, whose sum nobody counts: notes a step, and says whether the items of its sum shall be counted,
 // where no grain is looked for.
 bool note_dense_step(Chunk& chunk);
-void learn_count(ChunkMemory& memory, std::uint64_t items);
+void learn_count(ChunkHistory& history, std::uint64_t items);
 
-// Asks for the sum of numbers, in place, through `sum`, a collective of the chunk's slot.
+// Asks for the sum of numbers, in place, through `sum`, a collective of the chunk's scratch.
 void ask_sum(Collective& sum, ElementType type, std::span<std::byte> numbers, Asks& asks);
 
 void report_exactness(Report& report, Exactness exactness);

@@ -16,7 +16,7 @@ class DenseCourse : public Course {
       const Dense x = chunk.view.dense();
       const std::span bytes(static_cast<std::byte*>(x.data), x.size * size_of(x.type));
       average(chunk, x.type, bytes);
-      ask_sum(chunk.slot.collectives[0], x.type, bytes, asks);
+      ask_sum(chunk.scratch.collectives[0], x.type, bytes, asks);
       asked_ = true;
       return;
     }
@@ -42,10 +42,10 @@ class DenseCourse : public Course {
 
   // Where no grain is looked for, items are counted now and then all the same: dense may have become too much.
   static void count_items(Chunk& chunk) {
-    Support& support = chunk.slot.support;
+    Support& support = chunk.scratch.support;
     const Dense sum = chunk.view.dense();
     scan(chunk.choice.plan, ConstDense(sum.data, sum.size, sum.type), support, chunk.execution());
-    learn_count(chunk.memory, support.items());
+    learn_count(chunk.history, support.items());
   }
 
   bool asked_ = false;

@@ -40,8 +40,8 @@ double energy_of(const T* values, std::uint64_t count) {
 }  // namespace
 
 std::vector<std::uint64_t> share_estimate(std::uint64_t bytes, const Layout& layout,
-                                          const std::vector<ChunkMemory>& chunks) {
-  const bool known = std::all_of(chunks.begin(), chunks.end(), [](const ChunkMemory& one) { return one.steps != 0; });
+                                          const std::vector<ChunkHistory>& chunks) {
+  const bool known = std::all_of(chunks.begin(), chunks.end(), [](const ChunkHistory& one) { return one.steps != 0; });
   std::vector<double> weights(layout.chunks.size());
   for (std::size_t c = 0; c < weights.size(); ++c) {
     const std::uint64_t length = layout.chunks[c].end - layout.chunks[c].begin;

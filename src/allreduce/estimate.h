@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "allreduce/history.h"
 #include "allreduce/layout.h"
-#include "allreduce/memory.h"
 #include "peel/gradient.h"
 #include "peel/plan.h"
 
@@ -15,7 +15,7 @@ namespace peel::detail {
 
 // What each chunk gets of `bytes`: by the last unions, or by their lengths where a union is not known.
 std::vector<std::uint64_t> share_estimate(std::uint64_t bytes, const Layout& layout,
-                                          const std::vector<ChunkMemory>& chunks);
+                                          const std::vector<ChunkHistory>& chunks);
 
 // What estimates are multiplied by where the caller feeds back what they miss: 2 / (2 + load), a float. The load is the
 // number of items for each cell of a subtable. Of integers that all workers know, so all have the same.

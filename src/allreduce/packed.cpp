@@ -32,7 +32,7 @@ class PackedCourse : public Course {
   enum class Stage : std::uint8_t { begin, calibrating, index_sent, values_sent };
 
   static bool knows(const Chunk& chunk) {
-    return !has_scale(chunk.choice.plan) || (chunk.memory.steps != 0 && chunk.memory.has_magnitude != 0);
+    return !has_scale(chunk.choice.plan) || (chunk.history.steps != 0 && chunk.history.has_magnitude != 0);
   }
 
   void ask_vitals(Chunk& chunk, Asks& asks) {
@@ -50,15 +50,15 @@ class PackedCourse : public Course {
 
   void send_index(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel encode packed");
-    Slot& slot = chunk.slot;
+    ChunkScratch& scratch = chunk.scratch;
     const Plan& plan = chunk.choice.plan;
-    chunk.view.scan(plan, slot.support, chunk.execution());
+    chunk.view.scan(plan, scratch.support, chunk.execution());
     // Without a scale nobody asks how large values are, or whether they are finite.
-    const Vitals own = has_scale(plan) ? own_vitals(chunk) : Vitals{.items = slot.support.items(), .magnitude = {}};
+    const Vitals own = has_scale(plan) ? own_vitals(chunk) : Vitals{.items = scratch.support.items(), .magnitude = {}};
     if (own.finite) {
-      encode_index(plan, slot.support, slot.message, chunk.execution());
+      encode_index(plan, scratch.support, scratch.message, chunk.execution());
     } else {  // nothing is sent but the word of it
-      slot.message = Message(plan);
+      scratch.message = Message(plan);
     }
     index_.ask(chunk, own, asks);
     stage_ = Stage::index_sent;
@@ -66,11 +66,11 @@ class PackedCourse : public Course {
 
   void send_values(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel pack");
-    Slot& slot = chunk.slot;
+    ChunkScratch& scratch = chunk.scratch;
     seen_ = index_.take(chunk);
     if (has_scale(chunk.choice.plan)) {
       if (!seen_.finite) refuse_unfit(chunk, Unfit::not_finite);
-      const bool overflowed = (slot.message.flags() & kFlagOverflow) != 0;
+      const bool overflowed = (scratch.message.flags() & kFlagOverflow) != 0;
       if (outdated_scale(chunk, seen_, overflowed)) {
         if (++attempts_ > 2) refuse_unfit(chunk, Unfit::out_of_range);
         report_rescale(chunk, overflowed);
@@ -78,26 +78,26 @@ class PackedCourse : public Course {
         return send_index(chunk, asks);
       }
     }
-    encode_values(chunk.choice.plan, slot.support, slot.message, chunk.execution());
-    ask_sum(slot.collectives[0], chunk.choice.plan.payload_type(), slot.message.payload, asks);
+    encode_values(chunk.choice.plan, scratch.support, scratch.message, chunk.execution());
+    ask_sum(scratch.collectives[0], chunk.choice.plan.payload_type(), scratch.message.payload, asks);
     stage_ = Stage::values_sent;
   }
 
   void finish(Chunk& chunk) {
     const Timed timed(chunk.report.decode_s, "peel decode packed");
     const Plan& plan = chunk.choice.plan;
-    const Recovery recovery = chunk.view.decode(plan, chunk.slot.message, {.execution = chunk.execution()});
+    const Recovery recovery = chunk.view.decode(plan, chunk.scratch.message, {.execution = chunk.execution()});
     const bool native = plan.cells() == CellType::native;
     report_exactness(chunk.report, native ? Exactness::as_dense : Exactness::fixed_point);
     report_scale(chunk.report, plan);
     chunk.report.items += recovery.items;
     chunk.report.union_elements += recovery.items * plan.grain();
-    chunk.memory.learn(recovery.items, std::min(seen_.items, recovery.items));
+    chunk.history.learn(recovery.items, std::min(seen_.items, recovery.items));
     learn_grain(chunk);
   }
 
   static void plan_again(Chunk& chunk) {
-    chunk.choice.plan = plan_for(Strategy::packed, chunk.options, chunk.world, chunk.shape, chunk.memory);
+    chunk.choice.plan = plan_for(Strategy::packed, chunk.options, chunk.world, chunk.shape, chunk.history);
   }
 
   Stage stage_ = Stage::begin;

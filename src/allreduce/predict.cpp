@@ -14,17 +14,17 @@ namespace {
 using namespace detail;
 
 // What a state would remember of a chunk that has this share of the items.
-ChunkMemory remembered(const PredictOptions& options, double share) {
+ChunkHistory remembered(const PredictOptions& options, double share) {
   const auto part = [&](std::uint64_t items) {
     return static_cast<std::uint64_t>(std::llround(static_cast<double>(items) * share));
   };
-  ChunkMemory memory;
-  memory.steps = 1;
-  memory.grain = options.grain;
-  memory.items = part(options.items);
-  memory.own_items = std::min(memory.items, part(options.own_items));
-  memory.has_magnitude = 1;
-  return memory;
+  ChunkHistory history;
+  history.steps = 1;
+  history.grain = options.grain;
+  history.items = part(options.items);
+  history.own_items = std::min(history.items, part(options.own_items));
+  history.has_magnitude = 1;
+  return history;
 }
 
 Prediction predict_one(Strategy strategy, const PredictOptions& options, const World& world) {
@@ -36,9 +36,9 @@ Prediction predict_one(Strategy strategy, const PredictOptions& options, const W
   double bytes = 0;
   for (const Share& chunk : cut_dense(state, options.elements, options.type).chunks) {
     const ChunkShape shape{.elements = chunk.end - chunk.begin, .type = options.type};
-    const ChunkMemory memory =
+    const ChunkHistory history =
         remembered(options, static_cast<double>(shape.elements) / static_cast<double>(options.elements));
-    const Expected expected = expect(strategy, plan_for(strategy, state, world, shape, memory), world, shape, memory);
+    const Expected expected = expect(strategy, plan_for(strategy, state, world, shape, history), world, shape, history);
     bytes += expected.bytes;
     result.rounds = expected.rounds;
     result.wire_s += expected.wire_s;

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "allreduce/add_items.h"
 #include "allreduce/average.h"
-#include "allreduce/parcel.h"
+#include "items/add_items.h"
+#include "items/item_message.h"
 #include "peel/error.h"
 #include "peel/items.h"
 
@@ -46,7 +46,7 @@ class ScatterCourse : public Course {
                        .index = Index::bitmap});
   }
   Collective& all_to_all(Chunk& chunk, Asks& asks) {
-    Collective& move = chunk.slot.collectives[0];
+    Collective& move = chunk.scratch.collectives[0];
     move.kind = Collective::Kind::all_to_all;
     move.send.assign(chunk.world.size, {});
     asks.push_back(&move);
@@ -55,42 +55,43 @@ class ScatterCourse : public Course {
 
   void send_items(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel encode scatter");
-    Slot& slot = chunk.slot;
+    ChunkScratch& scratch = chunk.scratch;
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       const Plan plan = plan_of(chunk, pieces_[w]);
       const Dense piece = array_of(pieces_[w]);
-      scan(plan, ConstDense(piece.data, piece.size, piece.type), slot.support, chunk.execution());
-      multiply(x_.type, chunk.view.factor(), slot.support);
-      own_items_ += slot.support.items();
-      pack_parcel(
-          parcel_shape(plan),
-          {.words = slot.support.words(), .values = slot.support.values().data(), .items = slot.support.items()},
-          slot.list, slot.parcels[w]);
+      scan(plan, ConstDense(piece.data, piece.size, piece.type), scratch.support, chunk.execution());
+      multiply(x_.type, chunk.view.factor(), scratch.support);
+      own_items_ += scratch.support.items();
+      pack_items(chunk.engine(), item_message_shape(plan),
+                 {.words = scratch.support.words(),
+                  .values = scratch.support.values().data(),
+                  .items = scratch.support.items()},
+                 scratch.list, scratch.messages[w]);
     }
     Collective& move = all_to_all(chunk, asks);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
-      set_parcel_count(own_items_, slot.parcels[w]);
-      if (w != chunk.world.rank) move.send[w] = slot.parcels[w];
+      set_message_count(own_items_, scratch.messages[w]);
+      if (w != chunk.world.rank) move.send[w] = scratch.messages[w];
     }
   }
 
   void add_received_items(Chunk& chunk) {
     const Timed timed(chunk.report.decode_s, "peel add scatter");
-    Slot& slot = chunk.slot;
+    ChunkScratch& scratch = chunk.scratch;
     const unsigned rank = chunk.world.rank;
     const Plan plan = plan_of(chunk, pieces_[rank]);
     std::vector<ItemView> views(chunk.world.size);
     std::uint64_t everybodys = 0;
     for (unsigned w = 0; w < chunk.world.size; ++w) {
-      const std::span<const std::byte> parcel =
-          w == rank ? std::span<const std::byte>(slot.parcels[w]) : slot.collectives[0].received[w];
-      views[w] = open_parcel_as_it_comes(parcel_shape(plan), parcel, slot.shares[w]);
+      const std::span<const std::byte> message =
+          w == rank ? std::span<const std::byte>(scratch.messages[w]) : scratch.collectives[0].received[w];
+      views[w] = open_items_as_sent(chunk.engine(), item_message_shape(plan), message, scratch.shares[w]);
       everybodys += views[w].count;
     }
-    const std::uint64_t items = unite_items(plan.items(), views, slot.words);
-    slot.values.resize(items * parcel_shape(plan).item_bytes);
-    add_items(plan.type(), plan.grain(), views, slot.words, slot.values.data());
-    expand(plan, slot.words, slot.values.data(), array_of(pieces_[rank]), chunk.execution());
+    const std::uint64_t items = unite_items(chunk.engine(), plan.items(), views, scratch.words);
+    scratch.values.resize(items * item_message_shape(plan).item_bytes);
+    add_items(chunk.engine(), plan.type(), plan.grain(), views, scratch.words, scratch.values.data());
+    expand(plan, scratch.words, scratch.values.data(), array_of(pieces_[rank]), chunk.execution());
     chunk.report.items += items;
     chunk.report.union_elements += items * plan.grain();
     finish(chunk, everybodys / chunk.world.size);
@@ -110,7 +111,7 @@ class ScatterCourse : public Course {
   [[nodiscard]] std::span<const std::byte> piece_to_add(Chunk& chunk, unsigned w) const {
     const std::span<const std::byte> piece(at(pieces_[w]), bytes_of(pieces_[w]));
     if (chunk.view.factor() == 1) return piece;
-    Buffer<std::byte>& copy = chunk.slot.parcels[w];
+    Buffer<std::byte>& copy = chunk.scratch.messages[w];
     copy.resize(piece.size());
     multiply(x_.type, chunk.view.factor(), piece, copy.data());
     return copy;
@@ -121,7 +122,7 @@ class ScatterCourse : public Course {
     const Share& mine = pieces_[chunk.world.rank];
     std::vector<const std::byte*> parts(chunk.world.size);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
-      const Buffer<std::byte>& received = chunk.slot.collectives[0].received[w];
+      const Buffer<std::byte>& received = chunk.scratch.collectives[0].received[w];
       if (w != chunk.world.rank && received.size() != bytes_of(mine)) {
         throw Error(ErrorCode::corrupt_message, "Worker " + std::to_string(w) +
                                                     " sent a share of another length; check that all workers run the "
@@ -132,13 +133,13 @@ class ScatterCourse : public Course {
     add_arrays(x_.type, parts, mine.end - mine.begin, at(mine));
     chunk.report.items += mine.end - mine.begin;
     chunk.report.union_elements += mine.end - mine.begin;
-    finish(chunk, chunk.memory.own_items);
+    finish(chunk, chunk.history.own_items);
   }
 
   // Nobody sees the whole sum, so the union is not known; what decides is how many items a worker has to send.
   static void finish(Chunk& chunk, std::uint64_t own_items) {
     report_exactness(chunk.report, Exactness::rounded_once);
-    chunk.memory.learn(own_items, own_items);
+    chunk.history.learn(own_items, own_items);
   }
 
   Dense x_;
@@ -155,14 +156,14 @@ std::unique_ptr<Course> make_scatter(Dense x, std::vector<Share> pieces) {
 }
 
 // Sending elements tells nothing about how many are zero, so items are tried again now and then.
-Strategy choose_scatter(const StateOptions& options, const ChunkMemory& memory, std::uint64_t elements,
+Strategy choose_scatter(const StateOptions& options, const ChunkHistory& history, std::uint64_t elements,
                         std::size_t element_bytes) {
   constexpr std::uint64_t kTryAgain = 16;
   if (options.strategy != Strategy::automatic) return options.strategy;
-  if (memory.steps % kTryAgain == 0) return Strategy::split;
+  if (history.steps % kTryAgain == 0) return Strategy::split;
   const double grain = std::max(options.grain, 1u);
-  const double items = parcel_bytes(static_cast<double>(elements) / grain, static_cast<double>(memory.own_items),
-                                    grain * static_cast<double>(element_bytes));
+  const double items = item_message_bytes(static_cast<double>(elements) / grain, static_cast<double>(history.own_items),
+                                          grain * static_cast<double>(element_bytes));
   return items < 0.9 * static_cast<double>(elements * element_bytes) ? Strategy::split : Strategy::dense;
 }
 

@@ -12,7 +12,7 @@ namespace peel::detail {
 std::unique_ptr<Course> make_scatter(Dense x, std::vector<Share> pieces);
 
 // Strategy::split or Strategy::dense, for the `elements` of all pieces.
-Strategy choose_scatter(const StateOptions& options, const ChunkMemory& memory, std::uint64_t elements,
+Strategy choose_scatter(const StateOptions& options, const ChunkHistory& history, std::uint64_t elements,
                         std::size_t element_bytes);
 
 }  // namespace peel::detail

@@ -55,25 +55,25 @@ class SketchCourse : public Course {
 
   void encode_message(Chunk& chunk, Asks& asks) {
     const Timed timed(chunk.report.encode_s, "peel encode sketch");
-    Slot& slot = chunk.slot;
+    ChunkScratch& scratch = chunk.scratch;
     const Plan& plan = chunk.choice.plan;
-    chunk.view.scan(plan, slot.support, chunk.execution());
+    chunk.view.scan(plan, scratch.support, chunk.execution());
     const Vitals own = own_vitals(chunk);
     if (own.finite) {
-      encode(plan, slot.support, slot.message, chunk.execution());
+      encode(plan, scratch.support, scratch.message, chunk.execution());
     } else {  // nothing is sent but the word of it
-      slot.message = Message(plan);
+      scratch.message = Message(plan);
     }
     index_.ask(chunk, own, asks);
-    ask_sum(slot.collectives[1], plan.payload_type(), slot.message.payload, asks);
+    ask_sum(scratch.collectives[1], plan.payload_type(), scratch.message.payload, asks);
     stage_ = Stage::sent;
   }
 
   void check(Chunk& chunk, Asks& asks) {
-    Slot& slot = chunk.slot;
+    ChunkScratch& scratch = chunk.scratch;
     seen_ = index_.take(chunk);
     if (!seen_.finite) return replace(chunk, asks, Unfit::not_finite);
-    const bool overflowed = (slot.message.flags() & kFlagOverflow) != 0;
+    const bool overflowed = (scratch.message.flags() & kFlagOverflow) != 0;
     if (outdated_scale(chunk, seen_, overflowed)) {
       if (++attempts_ > 2) return replace(chunk, asks, Unfit::out_of_range);
       report_rescale(chunk, overflowed);
@@ -89,7 +89,7 @@ class SketchCourse : public Course {
     const bool estimate = chunk.estimates();
     const Dense x = chunk.view.dense();
     if (estimate && chunk.residual.size != 0) std::memcpy(chunk.residual.data, x.data, x.size * size_of(x.type));
-    Recovery recovery = chunk.view.decode(plan, chunk.slot.message,
+    Recovery recovery = chunk.view.decode(plan, chunk.scratch.message,
                                           {.estimate = estimate, .list_lost = true, .execution = chunk.execution()});
     if (estimate) finish_estimates(chunk, recovery);
     report_sketch(chunk, recovery.items, recovery.lost, recovery.rounds);
@@ -107,7 +107,7 @@ class SketchCourse : public Course {
     const bool feeds_back = chunk.residual.size != 0;
     const double load = estimate_load(plan, recovery.items);
     const double trusted = feeds_back ? trusted_share(load) : 1;
-    ChunkEnergy energy{.cells = cell_energy(plan, chunk.slot.message.payload)};
+    ChunkEnergy energy{.cells = cell_energy(plan, chunk.scratch.message.payload)};
     energy.values = energy.cells;
     if (recovery.lost != 0) chunk.view.measure(plan, recovery.lost_items, energy);
     chunk.energy.add(energy, load, trusted);
@@ -120,10 +120,10 @@ class SketchCourse : public Course {
   void ask_repair(Chunk& chunk, Asks& asks) {
     const Plan& plan = chunk.choice.plan;
     const std::uint64_t counters = lost_.size() * plan.grain();
-    Buffer<std::byte>& own = chunk.slot.values;
+    Buffer<std::byte>& own = chunk.scratch.values;
     own.resize(counters * size_of(plan.type()));
     chunk.view.take(plan, lost_, own.data());
-    Buffer<std::byte>& cells = chunk.slot.message.payload;
+    Buffer<std::byte>& cells = chunk.scratch.message.payload;
     cells.resize(counters * plan.cell_bytes());
     with_sketch_cell(plan.geometry(), [&](auto t, auto c) {
       using T = decltype(t);
@@ -135,7 +135,7 @@ class SketchCourse : public Course {
             to_cell<Cell>(reinterpret_cast<const T*>(own.data())[i], scaling, fits);
       }
     });
-    ask_sum(chunk.slot.collectives[0], plan.payload_type(), cells, asks);
+    ask_sum(chunk.scratch.collectives[0], plan.payload_type(), cells, asks);
     report_repair(chunk, lost_.size());
     stage_ = Stage::repairing;
   }
@@ -144,14 +144,14 @@ class SketchCourse : public Course {
     const Timed timed(chunk.report.decode_s, "peel repair");
     const Plan& plan = chunk.choice.plan;
     const std::uint64_t counters = lost_.size() * plan.grain();
-    Buffer<std::byte>& sums = chunk.slot.values;
+    Buffer<std::byte>& sums = chunk.scratch.values;
     with_sketch_cell(plan.geometry(), [&](auto t, auto c) {
       using T = decltype(t);
       using Cell = decltype(c);
       const Scaling scaling(plan.geometry());
       for (std::uint64_t i = 0; i < counters; ++i) {
         reinterpret_cast<T*>(sums.data())[i] =
-            from_cell<T>(reinterpret_cast<const Cell*>(chunk.slot.message.payload.data())[i], scaling);
+            from_cell<T>(reinterpret_cast<const Cell*>(chunk.scratch.message.payload.data())[i], scaling);
       }
     });
     chunk.view.put(plan, lost_, sums.data());
@@ -168,7 +168,7 @@ class SketchCourse : public Course {
   }
 
   void learn(Chunk& chunk) {
-    chunk.memory.learn(items_, std::min(seen_.items, items_));
+    chunk.history.learn(items_, std::min(seen_.items, items_));
     learn_grain(chunk);
   }
 

@@ -6,19 +6,19 @@
 namespace peel::detail {
 
 bool knows_sketch(const Chunk& chunk) {
-  return chunk.memory.steps != 0 && (chunk.memory.has_magnitude != 0 || is_integer(chunk.view.type()));
+  return chunk.history.steps != 0 && (chunk.history.has_magnitude != 0 || is_integer(chunk.view.type()));
 }
 
 void calibrate_sketch(Chunk& chunk, const Vitals& seen) {
   learn_magnitude(chunk, seen);
-  if (chunk.memory.steps == 0) {
-    chunk.memory.items = std::min<std::uint64_t>(seen.items * chunk.world.size, chunk.choice.plan.items());
+  if (chunk.history.steps == 0) {
+    chunk.history.items = std::min<std::uint64_t>(seen.items * chunk.world.size, chunk.choice.plan.items());
   }
   plan_sketch_again(chunk);
 }
 
 void plan_sketch_again(Chunk& chunk) {
-  chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.memory);
+  chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.history);
 }
 
 void replace_by_packed(Chunk& chunk, Unfit why) {
@@ -27,7 +27,7 @@ void replace_by_packed(Chunk& chunk, Unfit why) {
                                      : "Values fit no fixed-point scale; the chunk is exchanged as packed.");
   StateOptions plain = chunk.options;
   plain.index = Index::bitmap;  // its size depends on nothing that was not agreed
-  chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.memory)};
+  chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.history)};
 }
 
 void report_sketch(Chunk& chunk, std::uint64_t items, std::uint64_t lost, std::uint32_t rounds) {

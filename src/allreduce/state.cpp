@@ -10,12 +10,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "allreduce/memory.h"
+#include "allreduce/history.h"
 #include "peel/error.h"
 
 namespace peel {
 
-using detail::ChunkMemory;
+using detail::ChunkHistory;
 using detail::StateData;
 
 namespace {
@@ -33,7 +33,7 @@ struct SavedHeader {
   std::uint64_t chunks = 0;
 };
 static_assert(std::has_unique_object_representations_v<SavedHeader>);
-static_assert(std::has_unique_object_representations_v<ChunkMemory>);
+static_assert(std::has_unique_object_representations_v<ChunkHistory>);
 
 [[noreturn]] void corrupt() {
   throw Error(ErrorCode::corrupt_message, "These bytes are not a saved state, or are damaged; start with a new one.");
@@ -57,7 +57,7 @@ class Claim {
 };
 
 // What an exchange may rely on: sizes are sizes of this array, and no sum of them wraps.
-bool sound(const ChunkMemory& chunk, std::uint64_t elements) {
+bool sound(const ChunkHistory& chunk, std::uint64_t elements) {
   constexpr std::int32_t kLargestExponent = 2000;  // past those of doubles
   return std::has_single_bit(chunk.grain) && chunk.grain <= 1024 && chunk.phase < chunk.grain &&
          std::max({chunk.items, chunk.own_items, chunk.items_then}) <= elements && chunk.variation_permille <= 1000 &&
@@ -80,11 +80,11 @@ const Totals& State::totals() const noexcept { return data_->totals; }
 const Report& State::last() const noexcept { return data_->last; }
 
 std::optional<std::uint64_t> State::union_elements() const noexcept {
-  const std::vector<ChunkMemory>& chunks = data_->chunks;
-  const bool known = std::all_of(chunks.begin(), chunks.end(), [](const ChunkMemory& one) { return one.steps != 0; });
+  const std::vector<ChunkHistory>& chunks = data_->chunks;
+  const bool known = std::all_of(chunks.begin(), chunks.end(), [](const ChunkHistory& one) { return one.steps != 0; });
   if (chunks.empty() || !known) return std::nullopt;
   std::uint64_t elements = 0;
-  for (const ChunkMemory& one : chunks) elements += one.items * one.grain;
+  for (const ChunkHistory& one : chunks) elements += one.items * one.grain;
   return std::min(elements, data_->elements);
 }
 
@@ -100,7 +100,7 @@ std::vector<std::byte> State::serialise() const {
                            .workers = data_->workers,
                            .type = static_cast<std::uint32_t>(data_->type),
                            .chunks = data_->chunks.size()};
-  const std::size_t body = data_->chunks.size() * sizeof(ChunkMemory);
+  const std::size_t body = data_->chunks.size() * sizeof(ChunkHistory);
   std::vector<std::byte> bytes(sizeof(header) + body + sizeof(std::uint64_t));
   std::memcpy(bytes.data(), &header, sizeof(header));
   if (body != 0) std::memcpy(bytes.data() + sizeof(header), data_->chunks.data(), body);
@@ -121,8 +121,8 @@ void State::restore(std::span<const std::byte> bytes) {
   if (header.version != kVersion) {
     throw Error(ErrorCode::unsupported, "This state was saved by another version; start with a new one.");
   }
-  if (header.type > 7 || header.chunks != body / sizeof(ChunkMemory) || body % sizeof(ChunkMemory) != 0) corrupt();
-  std::vector<ChunkMemory> chunks(header.chunks);
+  if (header.type > 7 || header.chunks != body / sizeof(ChunkHistory) || body % sizeof(ChunkHistory) != 0) corrupt();
+  std::vector<ChunkHistory> chunks(header.chunks);
   if (body != 0) std::memcpy(chunks.data(), bytes.data() + sizeof(header), body);
   if (!std::all_of(chunks.begin(), chunks.end(), [&](const auto& one) { return sound(one, header.elements); })) {
     corrupt();

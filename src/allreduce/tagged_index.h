@@ -8,7 +8,7 @@ namespace peel::detail {
 
 class TaggedIndex {
  public:
-  // Puts vitals behind chunk.slot.message.index, and asks for the OR of both.
+  // Puts vitals behind chunk.scratch.message.index, and asks for the OR of both.
   void ask(Chunk& chunk, const Vitals& own, Asks& asks);
   // The vitals alone, of items as they are without a scale: for a step that does not know how large values are.
   void ask_vitals(Chunk& chunk, Asks& asks);
@@ -16,7 +16,7 @@ class TaggedIndex {
   Vitals take(Chunk& chunk) const;
 
  private:
-  [[nodiscard]] std::span<std::uint64_t, kVitalWords> vitals(Slot& slot) const;
+  [[nodiscard]] std::span<std::uint64_t, kVitalWords> vitals(ChunkScratch& scratch) const;
 
   std::size_t index_words_ = 0;
 };

@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "allreduce/average.h"
-#include "allreduce/tile.h"
-#include "codec/engine.h"
+#include "items/tile.h"
 #include "peel/items.h"
 #include "plan/mapping.h"
 
@@ -47,7 +46,7 @@ void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, st
                       const Execution& execution) const {
   if (!sparse()) {
     if (is_patched(values.size() / (plan.grain() * size_of(type_)), plan.items())) {
-      patch(plan, words, values);
+      patch(engine_of(execution.backend), plan, words, values);
     } else {
       expand(plan, words, values.data(), dense_, execution);
     }
@@ -64,13 +63,14 @@ void ChunkView::write(const Plan& plan, std::span<const std::uint64_t> words, st
 }
 
 // Elements outside the union are zero already (a -0.0 keeps its sign): only those inside change.
-void ChunkView::patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const {
+void ChunkView::patch(const Engine& engine, const Plan& plan, std::span<const std::uint64_t> words,
+                      std::span<const std::byte> values) const {
   const Geometry& g = plan.geometry();
   auto* to = static_cast<std::byte*>(dense_.data);
   const std::byte* from = values.data();
   const std::size_t item_bytes = g.grain * size_of(type_);
   const auto fetch = [&](std::uint64_t item) { __builtin_prefetch(to + bytes_of(g, item).in_array, 1); };
-  each_tile(engine_of(Backend::automatic), words, fetch, [&](std::size_t first, const Tile& tile) {
+  each_tile(engine, words, fetch, [&](std::size_t first, const Tile& tile) {
     for (std::uint32_t i = 0; i < tile.count; ++i, from += item_bytes) {
       const std::uint64_t item = first * 64 + tile.positions[i];
       if (item_bytes == 4 && g.grain == 1) {  // what most gradients are; a copy of known length is one instruction

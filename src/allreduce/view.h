@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "allreduce/estimate.h"
+#include "codec/engine.h"
 #include "peel/codec.h"
 #include "peel/gradient.h"
 
@@ -42,7 +43,8 @@ class ChunkView {
   void put(const Plan& plan, std::span<const std::uint64_t> items, const std::byte* values) const;
 
  private:
-  void patch(const Plan& plan, std::span<const std::uint64_t> words, std::span<const std::byte> values) const;
+  void patch(const Engine& engine, const Plan& plan, std::span<const std::uint64_t> words,
+             std::span<const std::byte> values) const;
 
   Dense dense_;
   ConstSparse sparse_;

@@ -172,6 +172,11 @@ std::string_view name(Collective::Kind kind) noexcept {
   }
 }
 
+void Communicator::trim() {
+  scratch_->trim();
+  if (const std::shared_ptr<Device> its = device()) its->trim();
+}
+
 void perform(Communicator& communicator, Collective& what, std::uint32_t channel, milliseconds timeout) {
   const std::unique_ptr<Operation> operation = communicator.start(what, channel, timeout);
   while (!operation->test()) communicator.relax();

@@ -102,8 +102,8 @@ double entropy_bytes(double nonzero) {
   return kElements * (-d * std::log2(d) - (1 - d) * std::log2(1 - d)) / 8;
 }
 
-// The formula of the architecture: (W-1)/W (n + u + their indexes), and 10%. A parcel's header and its last, half empty
-// words count beside it: there are 2 (W-1) of them in each chunk.
+// The formula of the architecture: (W-1)/W (n + u + their indexes), and 10%. A message's header and its last, half
+// empty words count beside it: there are 2 (W-1) of them in each chunk.
 TEST(BytesSent, SplitStaysBelowItsFormula) {
   for (const double density : {0.01, 0.05, 0.3, 0.7, 1.0}) {
     for (const unsigned workers : kWorkerCounts) {
@@ -121,8 +121,8 @@ TEST(BytesSent, SplitStaysBelowItsFormula) {
         return items > 0.2 * kElements && items < kElements ? kElements / 8.0 : entropy_bytes(items);
       };
       const double formula = share(workers) * (4 * n + index(n) + 4 * u + index(u));
-      const double parcels = 2.0 * (workers - 1) * reports[0].chunks;
-      EXPECT_LT(sent, 1.1 * formula + 56 * parcels + 256) << workers << " workers at " << density;
+      const double messages = 2.0 * (workers - 1) * reports[0].chunks;
+      EXPECT_LT(sent, 1.1 * formula + 56 * messages + 256) << workers << " workers at " << density;
       EXPECT_GT(sent, 0.9 * formula) << "the formula is no bound, it is what has to be sent";
     }
   }

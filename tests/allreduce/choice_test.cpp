@@ -13,18 +13,18 @@ constexpr LinkFacts kGigabit{.latency_s = 50e-6, .bytes_per_second = 125e6, .cop
 
 World world_of(unsigned workers) { return {.rank = 0, .size = workers, .link = kGigabit}; }
 
-ChunkMemory remembered(double union_density, double own_density, std::uint32_t grain = 1) {
-  ChunkMemory memory;
-  memory.steps = 5;
-  memory.grain = grain;
-  memory.items = static_cast<std::uint64_t>(union_density * kElements / grain);
-  memory.own_items = static_cast<std::uint64_t>(own_density * kElements / grain);
-  memory.has_magnitude = 1;
-  return memory;
+ChunkHistory remembered(double union_density, double own_density, std::uint32_t grain = 1) {
+  ChunkHistory history;
+  history.steps = 5;
+  history.grain = grain;
+  history.items = static_cast<std::uint64_t>(union_density * kElements / grain);
+  history.own_items = static_cast<std::uint64_t>(own_density * kElements / grain);
+  history.has_magnitude = 1;
+  return history;
 }
 
-Strategy chosen(const World& world, const ChunkMemory& memory, ChunkShape shape = {.elements = kElements}) {
-  return choose({}, world, shape, memory).strategy;
+Strategy chosen(const World& world, const ChunkHistory& history, ChunkShape shape = {.elements = kElements}) {
+  return choose({}, world, shape, history).strategy;
 }
 
 TEST(Choice, DenseWhenEverythingIsDense) {
@@ -66,9 +66,9 @@ TEST(Choice, NoGatherOfShortMessagesOnADevice) {
   constexpr double kOwn = 1e-6;
   for (const unsigned workers : {2u, 4u, 256u, 1024u}) {
     const World world{.rank = 0, .size = workers, .link = kFabric};
-    const ChunkMemory memory = remembered(kOwn * workers, kOwn);
-    EXPECT_EQ(chosen(world, memory), Strategy::gather) << workers << " on the host";
-    const Strategy on_device = chosen(world, memory, {.elements = kElements, .memory = Memory::device});
+    const ChunkHistory history = remembered(kOwn * workers, kOwn);
+    EXPECT_EQ(chosen(world, history), Strategy::gather) << workers << " on the host";
+    const Strategy on_device = chosen(world, history, {.elements = kElements, .memory = Memory::device});
     EXPECT_NE(on_device, Strategy::gather) << workers;
   }
 }
@@ -81,7 +81,7 @@ TEST(Choice, NoGatherOnADeviceWhoseLinkIsFasterThanReading) {
     const World world{.rank = 0,
                       .size = 4,
                       .link = {.latency_s = 5e-6, .bytes_per_second = bytes_per_second, .copy_bytes_per_second = 2e12}};
-    ChunkMemory learned = remembered(0.01, 0.0025);
+    ChunkHistory learned = remembered(0.01, 0.0025);
     learned.items *= kChunk / kElements;
     learned.own_items *= kChunk / kElements;
     return chosen(world, learned, {.elements = kChunk, .memory = memory});
@@ -110,13 +110,13 @@ TEST(Choice, OnlyWhatTheTransportOffers) {
   World integers = sums;
   integers.sums = SumTypes::integers();
   for (const double density : {0.0001, 0.01, 0.3, 1.0}) {
-    for (const ChunkMemory& memory : {remembered(density, density), ChunkMemory{}}) {
-      const Strategy of_sums = chosen(sums, memory);
+    for (const ChunkHistory& history : {remembered(density, density), ChunkHistory{}}) {
+      const Strategy of_sums = chosen(sums, history);
       EXPECT_TRUE(of_sums == Strategy::packed || of_sums == Strategy::sketch || of_sums == Strategy::dense);
-      const Strategy of_integers = chosen(integers, memory);
+      const Strategy of_integers = chosen(integers, history);
       EXPECT_TRUE(of_integers == Strategy::packed || of_integers == Strategy::sketch) << name(of_integers);
       const ChunkShape whole{.elements = kElements, .type = ElementType::int32};
-      EXPECT_NE(chosen(integers, memory, whole), Strategy::split);
+      EXPECT_NE(chosen(integers, history, whole), Strategy::split);
     }
   }
   EXPECT_EQ(chosen(integers, remembered(1, 1), {.elements = kElements, .type = ElementType::int32}), Strategy::dense);
@@ -141,8 +141,8 @@ TEST(Choice, WithoutKnowledgeItSendsWhatThereIs) {
 TEST(Choice, WhatIsAskedForIsTaken) {
   for (const Strategy strategy :
        {Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather}) {
-    for (const ChunkMemory& memory : {remembered(1, 1), remembered(0.001, 0.001), ChunkMemory{}}) {
-      EXPECT_EQ(choose({.strategy = strategy}, world_of(4), {.elements = kElements}, memory).strategy, strategy);
+    for (const ChunkHistory& history : {remembered(1, 1), remembered(0.001, 0.001), ChunkHistory{}}) {
+      EXPECT_EQ(choose({.strategy = strategy}, world_of(4), {.elements = kElements}, history).strategy, strategy);
     }
   }
   EXPECT_EQ(chosen(world_of(4), remembered(1, 1), {.elements = kElements, .estimate_bytes = 1000}), Strategy::sketch);
@@ -150,17 +150,17 @@ TEST(Choice, WhatIsAskedForIsTaken) {
 
 // A plan has room for what may come: it follows the last union and how much unions change.
 TEST(Choice, PlansFollowTheLastUnionWithHeadroom) {
-  ChunkMemory memory = remembered(0.01, 0.01);
+  ChunkHistory history = remembered(0.01, 0.01);
   const StateOptions sketch{.strategy = Strategy::sketch};
-  const std::uint64_t steady = choose(sketch, world_of(4), {.elements = kElements}, memory).plan.expected_items();
-  EXPECT_GT(steady, memory.items);
-  EXPECT_LT(steady, memory.items + memory.items / 10);
-  memory.learn(memory.items * 5 / 4, memory.own_items);
-  const std::uint64_t moved = choose(sketch, world_of(4), {.elements = kElements}, memory).plan.expected_items();
-  EXPECT_GE(moved, memory.items * 5 / 4) << "it changed by a quarter, and may again";
-  for (int step = 0; step < 60; ++step) memory.learn(memory.items, memory.own_items);
-  const std::uint64_t calm = choose(sketch, world_of(4), {.elements = kElements}, memory).plan.expected_items();
-  EXPECT_LT(calm, memory.items + memory.items / 10) << "what was long ago fades";
+  const std::uint64_t steady = choose(sketch, world_of(4), {.elements = kElements}, history).plan.expected_items();
+  EXPECT_GT(steady, history.items);
+  EXPECT_LT(steady, history.items + history.items / 10);
+  history.learn(history.items * 5 / 4, history.own_items);
+  const std::uint64_t moved = choose(sketch, world_of(4), {.elements = kElements}, history).plan.expected_items();
+  EXPECT_GE(moved, history.items * 5 / 4) << "it changed by a quarter, and may again";
+  for (int step = 0; step < 60; ++step) history.learn(history.items, history.own_items);
+  const std::uint64_t calm = choose(sketch, world_of(4), {.elements = kElements}, history).plan.expected_items();
+  EXPECT_LT(calm, history.items + history.items / 10) << "what was long ago fades";
 }
 
 // The faster the link, the less is gained by coding.
@@ -176,9 +176,9 @@ TEST(ExpectedSeconds, GrowWithTheItems) {
   for (const Strategy strategy : {Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather}) {
     double last = 0;
     for (const double density : {0.0001, 0.001, 0.01, 0.1, 0.5}) {
-      const ChunkMemory memory = remembered(density, density);
-      const Plan plan = plan_for(strategy, {}, world_of(4), {.elements = kElements}, memory);
-      const double seconds = expected_seconds(strategy, plan, world_of(4), {.elements = kElements}, memory);
+      const ChunkHistory history = remembered(density, density);
+      const Plan plan = plan_for(strategy, {}, world_of(4), {.elements = kElements}, history);
+      const double seconds = expected_seconds(strategy, plan, world_of(4), {.elements = kElements}, history);
       EXPECT_GT(seconds, last) << name(strategy);
       last = seconds;
     }

@@ -61,6 +61,12 @@ void expect_options_named(const std::string& fragment, const std::function<void(
   }
 }
 
+TEST(Disagreement, ABackendThatThereIsNotIsToldToAll) {
+  expect_options_named(
+      "its backend is not to be had", [](StateOptions& o) { o.execution.backend = static_cast<Backend>(99); },
+      ErrorCode::invalid_argument);
+}
+
 TEST(Disagreement, NamesTheOptionThatDiffers) {
   expect_options_named("strategy", [](StateOptions& o) { o.strategy = Strategy::dense; });
   expect_options_named("grain", [](StateOptions& o) { o.grain = 64; });

@@ -20,13 +20,13 @@ PredictOptions workload(double density, double own, LinkFacts link = kGigabit, s
   return {.elements = elements, .workers = 4, .items = items(density), .own_items = items(own), .link = link};
 }
 
-detail::ChunkMemory remembered(const PredictOptions& options) {
-  detail::ChunkMemory memory;
-  memory.steps = 1;
-  memory.items = options.items;
-  memory.own_items = options.own_items;
-  memory.has_magnitude = 1;
-  return memory;
+detail::ChunkHistory remembered(const PredictOptions& options) {
+  detail::ChunkHistory history;
+  history.steps = 1;
+  history.items = options.items;
+  history.own_items = options.own_items;
+  history.has_magnitude = 1;
+  return history;
 }
 
 TEST(Predict, IsTheModelThatChooses) {
@@ -34,10 +34,10 @@ TEST(Predict, IsTheModelThatChooses) {
     const PredictOptions options = workload(density, density / 3);
     const World world{.size = 4, .link = options.link};
     const detail::ChunkShape shape{.elements = kElements};
-    const detail::ChunkMemory memory = remembered(options);
+    const detail::ChunkHistory history = remembered(options);
     for (const Prediction& one : predict(options)) {
-      const Plan plan = detail::plan_for(one.strategy, {.grain = 1}, world, shape, memory);
-      const double chunk = detail::expected_seconds(one.strategy, plan, world, shape, memory);
+      const Plan plan = detail::plan_for(one.strategy, {.grain = 1}, world, shape, history);
+      const double chunk = detail::expected_seconds(one.strategy, plan, world, shape, history);
       EXPECT_NEAR(one.total_s, chunk + options.link.latency_s, 1e-9) << name(one.strategy);
       EXPECT_NEAR(one.total_s, one.wire_s + one.latency_s + one.codec_s, 1e-12);
       EXPECT_EQ(one.plan, plan);

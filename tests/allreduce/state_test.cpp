@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "allreduce/memory.h"
+#include "allreduce/history.h"
 #include "allreduce/opening.h"
 #include "allreduce/small_world.h"
 #include "peel/state.h"
@@ -227,13 +227,13 @@ TEST(LearnedState, KnowsHowManyItemsAWorkerHas) {
       all += worker.nonzeros();
       most = std::max(most, worker.nonzeros());
     }
-    const detail::ChunkMemory& memory = world.states()[1].data().chunks[0];
-    EXPECT_EQ(memory.items, known.union_items(1).size());
+    const detail::ChunkHistory& history = world.states()[1].data().chunks[0];
+    EXPECT_EQ(history.items, known.union_items(1).size());
     if (strategy == Strategy::split || strategy == Strategy::gather) {
-      EXPECT_EQ(memory.own_items, (all + kWorkers - 1) / kWorkers) << name(strategy);
+      EXPECT_EQ(history.own_items, (all + kWorkers - 1) / kWorkers) << name(strategy);
     } else {  // by the OR of vitals
-      EXPECT_GE(memory.own_items, most) << name(strategy);
-      EXPECT_LE(memory.own_items, most * 142 / 100 + 1) << name(strategy);
+      EXPECT_GE(history.own_items, most) << name(strategy);
+      EXPECT_LE(history.own_items, most * 142 / 100 + 1) << name(strategy);
     }
   }
 }

@@ -26,18 +26,23 @@ double workspace_of(Strategy strategy, unsigned permille, unsigned workers) {
     for (float& value : x) value = random.below(1000) < permille ? 1.0f : 0.0f;
   }
   std::vector<State> states;
+  std::vector<std::shared_ptr<ScratchPool>> pools;
   for (unsigned w = 0; w < workers; ++w) {
     states.emplace_back(StateOptions{.strategy = strategy, .chunk_bytes = bytes / chunks});
+    pools.push_back(std::make_shared<ScratchPool>());
   }
   std::uint64_t most = 0;
   for (std::uint64_t step = 0; step < 2; ++step) {
     std::vector<std::vector<float>> sums = arrays;
     RoundTable table(step);
     for (unsigned w = 0; w < workers; ++w) {
-      table.join(std::make_unique<Exchange>(states[w], World{.rank = w, .size = workers, .link = kSlowLink}, sums[w]));
+      const World world{.rank = w, .size = workers, .link = kSlowLink, .scratch = pools[w]};
+      table.join(std::make_unique<Exchange>(states[w], world, sums[w]));
     }
     table.run();
-    for (unsigned w = 0; w < workers; ++w) most = std::max(most, table.report(w).workspace_bytes);
+    for (unsigned w = 0; w < workers; ++w) {
+      most = std::max({most, table.report(w).workspace_bytes, pools[w]->memory_bytes()});
+    }
   }
   return static_cast<double>(most) / static_cast<double>(bytes);
 }

@@ -1,31 +1,13 @@
 // Which backend runs: forced by PEEL_BACKEND, and proven by the engine that the verbs get.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <optional>
-#include <string>
-
 #include "codec/engine.h"
+#include "codec/forced_backend.h"
 #include "peel/codec.h"
 #include "refusal.h"
 
 namespace peel::testing {
 namespace {
-
-// Sets PEEL_BACKEND for a scope, and puts back what was there.
-class Forced {
- public:
-  explicit Forced(const char* value) {
-    if (const char* before = std::getenv("PEEL_BACKEND")) before_ = before;
-    value != nullptr ? setenv("PEEL_BACKEND", value, 1) : unsetenv("PEEL_BACKEND");
-  }
-  ~Forced() { before_ ? setenv("PEEL_BACKEND", before_->c_str(), 1) : unsetenv("PEEL_BACKEND"); }
-  Forced(const Forced&) = delete;
-  Forced& operator=(const Forced&) = delete;
-
- private:
-  std::optional<std::string> before_;
-};
 
 TEST(BackendChoice, ReferenceIsAlwaysThereAndFirst) {
   const std::vector<Backend> there = available_backends();
@@ -43,27 +25,27 @@ TEST(BackendChoice, ReferenceIsAlwaysThereAndFirst) {
 
 TEST(BackendChoice, WithoutTheVariableItIsTheFastest) {
   for (const char* unforced : {static_cast<const char*>(nullptr), "", "auto"}) {
-    const Forced forced(unforced);
+    const ForcedBackend forced(unforced);
     EXPECT_EQ(resolve(Backend::automatic), available_backends().back());
   }
 }
 
 TEST(BackendChoice, TheVariableForcesAndTheForcedOneRuns) {
   {
-    const Forced forced("reference");
+    const ForcedBackend forced("reference");
     EXPECT_EQ(resolve(Backend::automatic), Backend::reference);
     EXPECT_EQ(&detail::engine_of(Backend::automatic), &detail::reference_engine());
   }
 #if PEEL_HAVE_CPU
   {
-    const Forced forced("cpu");
+    const ForcedBackend forced("cpu");
     EXPECT_EQ(resolve(Backend::automatic), Backend::cpu);
     EXPECT_EQ(&detail::engine_of(Backend::automatic), &detail::cpu_engine());
     EXPECT_NE(&detail::engine_of(Backend::automatic), &detail::reference_engine());
   }
 #else
   {
-    const Forced forced("cpu");
+    const ForcedBackend forced("cpu");
     expect_refusal(ErrorCode::unsupported, "not in this build", [] { (void)resolve(Backend::automatic); });
   }
   expect_refusal(ErrorCode::unsupported, "not in this build", [] { (void)resolve(Backend::cpu); });
@@ -71,13 +53,13 @@ TEST(BackendChoice, TheVariableForcesAndTheForcedOneRuns) {
 }
 
 TEST(BackendChoice, ACallThatNamesItsBackendIsNotForced) {
-  const Forced forced(available_backends().back() == Backend::cpu ? "cpu" : "reference");
+  const ForcedBackend forced(available_backends().back() == Backend::cpu ? "cpu" : "reference");
   EXPECT_EQ(resolve(Backend::reference), Backend::reference);
   EXPECT_EQ(&detail::engine_of(Backend::reference), &detail::reference_engine());
 }
 
 TEST(BackendChoice, AnUnknownNameIsRefusedByEveryVerb) {
-  const Forced forced("gpu");
+  const ForcedBackend forced("gpu");
   expect_refusal(ErrorCode::invalid_argument, "PEEL_BACKEND is \"gpu\"", [] { (void)resolve(Backend::automatic); });
   const Plan plan = Plan::make({.elements = 4});
   const std::vector<float> x(4);
@@ -91,7 +73,7 @@ TEST(BackendChoice, NamesAreThoseOfTheVariable) {
   EXPECT_EQ(name(Backend::reference), "reference");
   EXPECT_EQ(name(Backend::cpu), "cpu");
   for (const Backend backend : available_backends()) {
-    const Forced forced(std::string(name(backend)).c_str());
+    const ForcedBackend forced(std::string(name(backend)).c_str());
     EXPECT_EQ(resolve(Backend::automatic), backend);
   }
 }

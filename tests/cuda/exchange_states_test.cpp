@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "allreduce/memory.h"
+#include "allreduce/history.h"
 #include "cuda/device_world.h"
 
 namespace peel::testing {
@@ -63,12 +63,12 @@ TEST(DeviceStates, CountTheItemsOfADenseSum) {
   }
   ASSERT_EQ(world.report().strategy, Strategy::dense);
   const KnownStep step = draw_step(random);
-  const detail::ChunkMemory& memory = world.states()[0].data().chunks[0];
-  for (unsigned i = 0; i < 40 && memory.items > kElements / 2; ++i) expect_sum(world, step);
+  const detail::ChunkHistory& history = world.states()[0].data().chunks[0];
+  for (unsigned i = 0; i < 40 && history.items > kElements / 2; ++i) expect_sum(world, step);
   EXPECT_EQ(world.report().strategy, Strategy::dense);
-  EXPECT_EQ(memory.items, step.sum.nonzeros());
-  EXPECT_LE(memory.own_items, memory.items);
-  EXPECT_GT(memory.own_items, 0u);
+  EXPECT_EQ(history.items, step.sum.nonzeros());
+  EXPECT_LE(history.own_items, history.items);
+  EXPECT_GT(history.own_items, 0u);
 }
 
 // The flag of one worker is enough. What the others had encoded by then is dropped, and averages are taken once.

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "allreduce/average.h"
-#include "allreduce/memory.h"
+#include "allreduce/history.h"
 #include "cuda/device_world.h"
 #include "scale.h"
 

@@ -3,17 +3,20 @@
 //   mpi_program collectives      all collectives, checked; exit code 1 if one is wrong
 //   mpi_program threads          a second thread is refused where MPI allows one only, else it works
 //   mpi_program wrong            communicators that cannot be used are refused
+//   mpi_program states           100 states of 4 MiB at 30% work in the memory of one, or nearly so
 //   mpi_program absent RANK FOLDER  all but RANK call make_mpi; FOLDER gets error.RANK of each
 //   mpi_program faults FOLDER    collectives of all kinds until one fails; FOLDER gets pid.RANK at the beginning and
 //                                error.RANK at the end
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "peel/allreduce.h"
 #include "peel/error.h"
 #include "peel/mpi.h"
 #include "transport/known_collectives.h"
@@ -58,6 +61,45 @@ int check_threads() {
   second.join();
   // The refusal came before anything moved, so the first thread can go on.
   return report(complaint + peel::test::perform_known_collectives(*communicator, 100));
+}
+
+double resident_mib() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t all = 0;
+  std::uint64_t resident = 0;
+  file >> all >> resident;
+  return static_cast<double>(resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))) / (1 << 20);
+}
+
+int check_states(peel::Strategy strategy) {
+  const std::unique_ptr<Communicator> communicator = peel::make_mpi(MPI_COMM_WORLD);
+  constexpr std::uint64_t kElements = 1 << 20;
+  std::vector<float> own(kElements);
+  std::vector<float> sum(kElements);
+  for (unsigned w = 0; w < communicator->size(); ++w) {
+    std::uint64_t draw = w + 1;
+    for (std::uint64_t i = 0; i < kElements; ++i) {
+      draw = draw * 6364136223846793005 + 1442695040888963407;
+      const float value = draw >> 33 < (std::uint64_t{3} << 31) / 10 ? static_cast<float>(1 + (draw >> 60)) : 0;
+      if (w == communicator->rank()) own[i] = value;
+      sum[i] += value;
+    }
+  }
+  std::vector<float> x(kElements);
+  std::vector<peel::State> states;
+  double after_one = 0;
+  for (int s = 0; s < 100; ++s) {
+    states.emplace_back(peel::StateOptions{.strategy = strategy, .timeout = peel::test::kPatience});
+    for (int again = 0; again < 2; ++again) {
+      x = own;
+      (void)peel::allreduce(*communicator, x, states.back());
+      if (x != sum) return report("a sum is wrong\n");
+    }
+    if (s == 0) after_one = resident_mib();
+  }
+  const double grown = resident_mib() - after_one;
+  std::printf("%s: 100 states took %.1f MiB more than one\n", std::string(peel::name(strategy)).c_str(), grown);
+  return report(grown > 64 ? "that is more than 64 MiB\n" : "");
 }
 
 // As a communicator that this process is not part of, or that has two groups.
@@ -157,6 +199,9 @@ int main(int argc, char** argv) {
   try {
     if (mode == "collectives") result = check_collectives();
     if (mode == "threads") result = check_threads();
+    if (mode == "states") {
+      result = std::max(check_states(peel::Strategy::automatic), check_states(peel::Strategy::sketch));
+    }
     if (mode == "wrong") result = check_refusals();
     if (mode == "absent" && argc > 3) std::_Exit(be_absent(std::atoi(argv[2]), argv[3]));
     if (mode == "faults" && argc > 2) std::_Exit(fail_together(argv[2]));  // MPI_Finalize would wait for the missing

@@ -19,7 +19,7 @@ class GpuDense final : public GpuCourse {
       case 1:
         return learn(chunk, asks);
       default:
-        return peel::detail::learn_count(chunk.memory, counted_items(chunk));
+        return peel::detail::learn_count(chunk.history, counted_items(chunk));
     }
   }
 
@@ -44,7 +44,7 @@ class GpuDense final : public GpuCourse {
   // The counts of all grains, of which one is wanted: as exact as it has to be for a choice.
   [[nodiscard]] std::uint64_t counted_items(const Chunk& chunk) const {
     const std::uint64_t windows = peel::detail::windows_of(chunk.view.elements());
-    return peel::detail::scaled_up(here().grains[chunk.memory.grain - 1 + chunk.memory.phase],
+    return peel::detail::scaled_up(here().grains[chunk.history.grain - 1 + chunk.history.phase],
                                    peel::detail::windows_taken(windows), windows);
   }
 

@@ -77,6 +77,11 @@ void MemorySource::give(void* memory, bool at_rest) noexcept {
   (void)cudaFreeAsync(memory, at_rest ? own_ : stream_);
 }
 
+void MemorySource::trim() noexcept {
+  if (pool_ == nullptr) return;
+  if (cudaStreamSynchronize(own_) == cudaSuccess) (void)cudaMemPoolTrimTo(pool_, 0);
+}
+
 std::byte* DeviceArray::ensure(std::size_t bytes) {
   if (bytes <= bytes_) return data_;
   release(/*at_rest=*/false);

@@ -25,8 +25,8 @@ class CurrentDevice {
   int earlier_ = -1;  // -1: it was that one
 };
 
-// Where memory comes from, and goes back to. Shared by all that holds some: the stream of an exchange may be gone when
-// a state is, so what is at rest then goes back on a stream of its own.
+// Where memory comes from, and goes back to. Shared by all that holds some. What is at rest goes back on a stream of
+// its own, which nothing holds up.
 //
 // Without an allocator it has a pool of its own. The device's default pool hands memory that one stream has freed to
 // another by making that one wait; with workers that share a GPU one would wait for a stream whose collective waits for
@@ -41,6 +41,8 @@ class MemorySource {
   [[nodiscard]] void* take(std::size_t bytes);
   // At rest: nothing on any stream uses it. Else what is on the exchange's stream may, and comes first.
   void give(void* memory, bool at_rest) noexcept;
+  // What was given back at rest goes to the system. It waits for its own stream alone.
+  void trim() noexcept;
   [[nodiscard]] int device() const noexcept { return device_; }
 
  private:

@@ -34,7 +34,7 @@ class GpuGather final : public MessageCourse {
     if (shares_.empty()) {
       const Shares all(chunk.choice.plan, 1);
       const Plan plan = all.plan(0, own_items(chunk));
-      shares_.push_back({plan, all.stripes(0), roomy(chunk.memory, plan, own_items(chunk))});
+      shares_.push_back({plan, all.stripes(0), roomy(chunk.history, plan, own_items(chunk))});
       outbox_.emplace(slot_of(chunk), stream());
       inbox_.emplace(slot_of(chunk));
     }
@@ -46,7 +46,7 @@ class GpuGather final : public MessageCourse {
 
   // What one worker has, where that is known.
   static std::uint64_t own_items(const Chunk& chunk) {
-    return chunk.memory.steps == 0 ? chunk.choice.plan.items() : chunk.memory.own_items;
+    return chunk.history.steps == 0 ? chunk.choice.plan.items() : chunk.history.own_items;
   }
 
   [[nodiscard]] std::vector<const Status*> sent(const Chunk& chunk) const {

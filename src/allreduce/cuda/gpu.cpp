@@ -33,26 +33,16 @@ GpuSlot::GpuSlot(const std::shared_ptr<MemorySource>& source)
       arrived_index(source),
       arrived_values(source),
       opened(source),
-      scratch(source),
-      source_(source) {}
-
-bool GpuSlot::is_of(const Device& device) const noexcept {
-  const auto* gpu = dynamic_cast<const Gpu*>(&device);
-  return gpu != nullptr && gpu->source() == source_;
-}
-
-std::vector<DeviceArray*> GpuSlot::all() {
-  return {&workspace, &words, &index, &payload, &support, &arrived_index, &arrived_values, &opened, &scratch};
-}
+      scratch(source) {}
 
 std::size_t GpuSlot::memory_bytes() const noexcept {
   std::size_t bytes = 0;
-  for (const DeviceArray* one : const_cast<GpuSlot*>(this)->all()) bytes += one->bytes();
+  for (const auto array : kArrays) bytes += (this->*array).bytes();
   return bytes;
 }
 
-void GpuSlot::abandon() noexcept {
-  for (DeviceArray* one : all()) one->release(/*at_rest=*/false);
+void GpuSlot::release(bool at_rest) noexcept {
+  for (const auto array : kArrays) (this->*array).release(at_rest);
 }
 
 HostBlocks::HostBlocks(std::size_t bytes_each) : bytes_each_(bytes_each) {
@@ -92,11 +82,10 @@ Gpu::Gpu(cudaStream_t stream, unsigned workers, Allocator allocator)
 
 // A kernel whose peers are gone never ends, and nobody shall wait for it.
 Gpu::~Gpu() {
-  if (cudaStreamQuery(stream_) == cudaSuccess) {
-    host_.free();
-  } else {
-    (void)cudaGetLastError();  // or the caller's next look at it would find this
-  }
+  const bool at_rest = cudaStreamQuery(stream_) == cudaSuccess;
+  if (!at_rest) (void)cudaGetLastError();  // or the caller's next look at it would find this
+  free_idle(at_rest);
+  if (at_rest) host_.free();
 }
 
 std::shared_ptr<std::byte> Gpu::make_memory(std::size_t bytes) {
@@ -111,7 +100,45 @@ void Gpu::clear(void* memory, std::size_t bytes) {
   require(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
 }
 
-std::unique_ptr<peel::detail::DeviceSlot> Gpu::make_slot() { return std::make_unique<GpuSlot>(source_); }
+std::unique_ptr<peel::detail::DeviceSlot> Gpu::lend_slot() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<GpuSlot> slot = std::move(idle_.back());
+      idle_.pop_back();
+      return slot;
+    }
+  }
+  return std::make_unique<GpuSlot>(source_);
+}
+
+void Gpu::take_back(std::unique_ptr<peel::detail::DeviceSlot> slot) noexcept {
+  std::unique_ptr<GpuSlot> own(static_cast<GpuSlot*>(slot.release()));
+  try {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(own));
+  } catch (...) {  // no memory for a list of them: it goes back behind what is on the stream
+    own->abandon();
+  }
+}
+
+void Gpu::trim() {
+  const CurrentDevice current(ordinal());
+  const bool at_rest = cudaStreamQuery(stream_) == cudaSuccess;
+  if (!at_rest) (void)cudaGetLastError();
+  free_idle(at_rest);
+  if (at_rest) source_->trim();
+}
+
+// What takes the lock waits for no allocator.
+void Gpu::free_idle(bool at_rest) noexcept {
+  std::vector<std::unique_ptr<GpuSlot>> freed;
+  {
+    const std::lock_guard lock(mutex_);
+    freed.swap(idle_);
+  }
+  for (const auto& slot : freed) slot->release(at_rest);
+}
 
 std::unique_ptr<peel::detail::Course> Gpu::make_course(Strategy strategy) {
   switch (strategy) {

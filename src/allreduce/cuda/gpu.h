@@ -34,8 +34,8 @@ class GpuSlot final : public peel::detail::DeviceSlot {
   explicit GpuSlot(const std::shared_ptr<MemorySource>& source);
 
   [[nodiscard]] std::size_t memory_bytes() const noexcept override;
-  [[nodiscard]] bool is_of(const Device& device) const noexcept override;
-  void abandon() noexcept override;
+  void abandon() noexcept override { release(/*at_rest=*/false); }
+  void release(bool at_rest) noexcept;
 
   DeviceArray workspace;  // of verbs
   DeviceArray words;      // statuses, counts, tables: what is fetched or sent to the device as numbers
@@ -49,8 +49,9 @@ class GpuSlot final : public peel::detail::DeviceSlot {
   std::vector<std::unique_ptr<Interval>> intervals;  // as many as were ever measured between two collectives
 
  private:
-  std::vector<DeviceArray*> all();
-  std::shared_ptr<MemorySource> source_;  // what a slot is told by: devices come and go, and may get the same address
+  static constexpr DeviceArray GpuSlot::*kArrays[] = {
+      &GpuSlot::workspace,     &GpuSlot::words,          &GpuSlot::index,  &GpuSlot::payload, &GpuSlot::support,
+      &GpuSlot::arrived_index, &GpuSlot::arrived_values, &GpuSlot::opened, &GpuSlot::scratch};
 };
 
 // Page-locked memory, for what comes from the device and goes there. Allocating it may wait for kernels, and those of
@@ -82,19 +83,24 @@ class Gpu final : public Device {
   [[nodiscard]] unsigned workers() const noexcept override { return workers_; }
   [[nodiscard]] std::shared_ptr<std::byte> make_memory(std::size_t bytes) override;
   void clear(void* memory, std::size_t bytes) override;
-  [[nodiscard]] std::unique_ptr<peel::detail::DeviceSlot> make_slot() override;
+  [[nodiscard]] std::unique_ptr<peel::detail::DeviceSlot> lend_slot() override;
+  void take_back(std::unique_ptr<peel::detail::DeviceSlot> slot) noexcept override;
+  void trim() override;
   [[nodiscard]] std::unique_ptr<peel::detail::Course> make_course(Strategy strategy) override;
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
   [[nodiscard]] int ordinal() const noexcept { return source_->device(); }
   [[nodiscard]] HostBlocks& host() noexcept { return host_; }
-  [[nodiscard]] const std::shared_ptr<MemorySource>& source() const noexcept { return source_; }
 
  private:
+  void free_idle(bool at_rest) noexcept;
+
   cudaStream_t stream_;
   unsigned workers_;
   std::shared_ptr<MemorySource> source_;
   HostBlocks host_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<GpuSlot>> idle_;
 };
 
 }  // namespace peel::cuda::detail

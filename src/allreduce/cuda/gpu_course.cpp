@@ -47,7 +47,7 @@ Launch GpuCourse::launch(Chunk& chunk, const Plan& plan, std::uint64_t items) {
 }
 
 Collective& GpuCourse::ask(Chunk& chunk, Collective::Kind kind, Asks& asks, std::size_t number) {
-  Collective& one = chunk.slot.collectives[number];
+  Collective& one = chunk.scratch.collectives[number];
   peel::detail::forget(one);
   one.kind = kind;
   one.memory = Memory::device;

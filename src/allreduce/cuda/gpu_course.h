@@ -38,7 +38,7 @@ class GpuCourse : public Course {
   virtual void advance(Chunk& chunk, Asks& asks) = 0;
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return gpu_.stream(); }
-  static GpuSlot& slot_of(Chunk& chunk) { return static_cast<GpuSlot&>(*chunk.slot.device); }
+  static GpuSlot& slot_of(Chunk& chunk) { return static_cast<GpuSlot&>(*chunk.scratch.device); }
   static ConstDense own(const Chunk& chunk) {
     const Dense x = chunk.view.dense();
     return {x.data, x.size, x.type};

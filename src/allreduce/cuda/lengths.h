@@ -3,7 +3,7 @@
 // workers; those of all messages at every worker would grow with their square.
 #pragma once
 
-#include "codec/cuda/kernels.h"
+#include "peel/cuda.h"
 
 namespace peel::cuda::detail {
 

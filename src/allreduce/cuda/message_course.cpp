@@ -52,7 +52,7 @@ void MessageCourse::finish_sums(Chunk& chunk, Asks& asks, std::uint64_t items, s
   report_exactness(chunk.report, Exactness::rounded_once);
   chunk.report.items += items;
   chunk.report.union_elements += items * chunk.choice.plan.grain();
-  chunk.memory.learn(items, (added + chunk.world.size - 1) / chunk.world.size);
+  chunk.history.learn(items, (added + chunk.world.size - 1) / chunk.world.size);
   look_for_grain(chunk, asks);
 }
 

@@ -88,10 +88,10 @@ Lying Outbox::message(std::size_t s, const Status& status) const {
           {messages_[s].payload, status.items * item_bytes_[s]}};
 }
 
-std::uint64_t roomy(const peel::detail::ChunkMemory& memory, const Plan& plan, std::uint64_t expected) {
-  if (memory.steps == 0) return std::min(plan.items(), plan.items() / 8 + 1024);
+std::uint64_t roomy(const peel::detail::ChunkHistory& history, const Plan& plan, std::uint64_t expected) {
+  if (history.steps == 0) return std::min(plan.items(), plan.items() / 8 + 1024);
   const auto many = static_cast<double>(expected);
-  const double most = many * (1 + memory.headroom_permille() / 1000.0) + 6 * std::sqrt(many) + 1024;
+  const double most = many * (1 + history.headroom_permille() / 1000.0) + 6 * std::sqrt(many) + 1024;
   return std::min(plan.items(), static_cast<std::uint64_t>(most));
 }
 

@@ -43,7 +43,7 @@ class Outbox {
 
 // Room for the items of a share at the next encoding: as many as are expected and some, or an eighth of its positions
 // where nothing is known. Too little costs another encoding.
-std::uint64_t roomy(const peel::detail::ChunkMemory& memory, const Plan& plan, std::uint64_t expected);
+std::uint64_t roomy(const peel::detail::ChunkHistory& history, const Plan& plan, std::uint64_t expected);
 
 // Grows the room of shares whose statuses say that they had too little; whether there were any.
 bool widen(std::span<Outbox::Share> shares, const Status* statuses);

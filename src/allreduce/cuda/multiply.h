@@ -1,7 +1,7 @@
 // Averages on the device: the products that average.h makes on the host, bit for bit.
 #pragma once
 
-#include "codec/cuda/kernels.h"
+#include "peel/cuda.h"
 
 namespace peel::cuda::detail {
 

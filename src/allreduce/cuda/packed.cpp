@@ -21,7 +21,7 @@ class GpuPacked final : public GpuCourse {
         return send_index(chunk, asks);
       case Stage::index:
         seen_ = index_.take(chunk.view.type(), here());
-        room_ = roomy(chunk.memory, chunk.choice.plan, chunk.memory.items);
+        room_ = roomy(chunk.history, chunk.choice.plan, chunk.history.items);
         return pack(chunk, asks);
       case Stage::packing:
         return send_values(chunk, asks);
@@ -91,7 +91,7 @@ class GpuPacked final : public GpuCourse {
     report_exactness(chunk.report, Exactness::as_dense);
     chunk.report.items += items_;
     chunk.report.union_elements += items_ * chunk.choice.plan.grain();
-    chunk.memory.learn(items_, std::min(seen_.items, items_));
+    chunk.history.learn(items_, std::min(seen_.items, items_));
     look_for_grain(chunk, asks);
   }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allreduce/parcel.h"
+#include "items/item_message.h"
 
 namespace peel::cuda::detail {
 

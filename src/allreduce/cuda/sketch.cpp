@@ -10,7 +10,6 @@
 #include "allreduce/cuda/repair.h"
 #include "allreduce/sketch_rules.h"
 #include "codec/cuda/interpretation.h"
-#include "codec/values.h"
 #include "plan/mapping.h"
 
 namespace peel::cuda::detail {
@@ -66,7 +65,7 @@ class GpuSketch final : public GpuCourse {
   }
 
   void ask_vitals(Chunk& chunk, Asks& asks) {
-    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.memory);
+    const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.history);
     const Room room = room_for(native, 0);
     GpuSlot& slot = slot_of(chunk);
     const Message index{.index = reinterpret_cast<std::uint64_t*>(slot.payload.ensure(room.index_words * 8)),
@@ -114,7 +113,7 @@ class GpuSketch final : public GpuCourse {
       return encode_message(chunk, asks);
     }
     // What is estimated is mostly known before: as many items as are too many.
-    lost_room_ = std::max(kLostAtFirst, chunk.estimates() ? chunk.memory.items + chunk.memory.items / 16 : 0);
+    lost_room_ = std::max(kLostAtFirst, chunk.estimates() ? chunk.history.items + chunk.history.items / 16 : 0);
     room_ = room_for(chunk.choice.plan).items;
     decode_sums(chunk, asks);
   }
@@ -185,7 +184,7 @@ class GpuSketch final : public GpuCourse {
   void note_estimates(Chunk& chunk, Asks& asks) {
     const Plan& plan = chunk.choice.plan;
     const double* const seen = here().energies;
-    const double down = peel::detail::has_scale(plan.geometry()) ? std::ldexp(1.0, -plan.scale()) : 1;
+    const double down = peel::detail::has_scale(plan) ? std::ldexp(1.0, -plan.scale()) : 1;
     peel::detail::ChunkEnergy energy{.cells = seen[0] * down * down / peel::detail::kSubtables};
     energy.values = lost_ == 0 ? energy.cells : seen[1];
     energy.lost = seen[2];
@@ -233,7 +232,7 @@ class GpuSketch final : public GpuCourse {
   }
 
   void learn(Chunk& chunk, Asks& asks) {
-    chunk.memory.learn(items_, std::min(seen_.items, items_));
+    chunk.history.learn(items_, std::min(seen_.items, items_));
     look_for_grain(chunk, asks);
   }
 

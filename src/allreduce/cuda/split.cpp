@@ -38,7 +38,7 @@ class GpuSplit final : public MessageCourse {
 
   // Of one share, where that is known.
   static std::uint64_t share_of(const Chunk& chunk, std::uint64_t items) {
-    return (chunk.memory.steps == 0 ? chunk.choice.plan.items() : items) / chunk.world.size + 1;
+    return (chunk.history.steps == 0 ? chunk.choice.plan.items() : items) / chunk.world.size + 1;
   }
 
   // ---- items to their owners
@@ -49,10 +49,10 @@ class GpuSplit final : public MessageCourse {
     if (shares_.empty()) {
       const Shares all(chunk.choice.plan, workers);
       for (unsigned w = 0; w < workers; ++w) {
-        const Plan plan = all.plan(w, share_of(chunk, chunk.memory.own_items));
-        shares_.push_back({plan, all.stripes(w), roomy(chunk.memory, plan, share_of(chunk, chunk.memory.own_items))});
-        const Plan sums = all.plan(w, share_of(chunk, chunk.memory.items));
-        sums_.push_back({sums, all.stripes(w), roomy(chunk.memory, sums, share_of(chunk, chunk.memory.items))});
+        const Plan plan = all.plan(w, share_of(chunk, chunk.history.own_items));
+        shares_.push_back({plan, all.stripes(w), roomy(chunk.history, plan, share_of(chunk, chunk.history.own_items))});
+        const Plan sums = all.plan(w, share_of(chunk, chunk.history.items));
+        sums_.push_back({sums, all.stripes(w), roomy(chunk.history, sums, share_of(chunk, chunk.history.items))});
       }
       outbox_.emplace(slot_of(chunk), stream());
       inbox_.emplace(slot_of(chunk));

@@ -1,7 +1,7 @@
 // The vitals of a worker (allreduce/vitals.h), written on the device, where they are combined with an index.
 #pragma once
 
-#include "codec/cuda/kernels.h"
+#include "peel/cuda.h"
 
 namespace peel::cuda::detail {
 

@@ -1,26 +1,18 @@
-// What a state remembers of each chunk of its array, and the memory that chunks under way use. Everything that is
-// remembered is an integer that all workers derive from the same sums, so all hold the same.
+// What a state remembers of each chunk of its array: integers that all workers derive from the same sums, so all hold
+// the same.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "allreduce/parcel.h"
-#include "allreduce/vitals.h"
-#include "peel/codec.h"
-#include "peel/communicator.h"
-#include "peel/device.h"
-#include "peel/message.h"
 #include "peel/report.h"
 #include "peel/state.h"
 
 namespace peel::detail {
 
-struct ChunkMemory {
+struct ChunkHistory {
   std::uint64_t steps = 0;      // in which something was learned; 0: nothing is known
   std::uint64_t items = 0;      // of the last union, at this grain and phase
   std::uint64_t own_items = 0;  // of one worker, on average or a little above
@@ -37,28 +29,6 @@ struct ChunkMemory {
   [[nodiscard]] std::uint32_t headroom_permille() const;  // for a plan of the next step
 };
 
-// Empties what an earlier step asked for, all but its kind, its type and the memory of what was received.
-void forget(Collective& what);
-
-// Memory of one chunk under way, kept from step to step.
-struct Slot {
-  Support support;
-  Message message;
-  Workspace workspace;
-  Buffer<std::uint64_t> list;      // coded positions
-  Buffer<std::uint64_t> words;     // the union
-  Buffer<std::byte> values;        // its sums
-  std::vector<ItemMemory> shares;  // items by worker: dealt to it, or received
-  std::vector<Buffer<std::byte>> parcels;
-  Buffer<std::byte> own_parcel;
-  std::vector<std::uint64_t> items;  // of a sparse chunk, counted from its first
-  std::array<Collective, 2> collectives;
-  std::unique_ptr<DeviceSlot> device;  // of arrays in device memory, which use none of the buffers above
-
-  void prepare(unsigned workers);
-  [[nodiscard]] std::size_t memory_bytes() const;
-};
-
 inline constexpr std::size_t kChunksInFlight = 3;
 
 struct StateData {
@@ -68,10 +38,9 @@ struct StateData {
   ElementType type = ElementType::float32;
   std::uint32_t workers = 0;
   std::uint64_t step = 0;
-  std::vector<ChunkMemory> chunks;
+  std::vector<ChunkHistory> chunks;
   Totals totals;
   Report last;
-  std::array<Slot, kChunksInFlight> slots;
   std::uint32_t unasked = 0;       // steps that are dense without an opening; of what all workers agreed on:
   std::uint64_t agreed_terms = 0;  // its fingerprint
   std::uint64_t warned_step = 0;   // in which it was last logged that estimates miss too much; 0: never

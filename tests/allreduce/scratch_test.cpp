@@ -1,0 +1,170 @@
+// The memory that exchanges work in is one pool's, whatever their states.
+#include "peel/scratch.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allreduce/known_gradients.h"
+#include "allreduce/round_table.h"
+#include "allreduce/workers.h"
+#include "peel/allreduce.h"
+
+namespace peel::testing {
+namespace {
+
+constexpr unsigned kWorkers = 3;
+
+StateOptions options_with(Strategy strategy) {
+  return {.strategy = strategy, .link = kSlowLink, .chunk_bytes = 1 << 16, .timeout = kPatient};
+}
+
+void expect(const std::string& difference) {
+  if (!difference.empty()) throw Error(ErrorCode::unsupported, difference);
+}
+
+void sum_dense(Communicator& comm, const KnownStep& step, ElementType type, State& state) {
+  Array x(step.workers[comm.rank()].dense(type), type);
+  (void)allreduce(comm, x.view(), state);
+  expect(difference(step.sum, type, x.bytes()));
+}
+
+TEST(Scratch, OfManyStatesIsThatOfOne) {
+  SeededDraw random(5);
+  const KnownStep step = KnownStep::draw({.elements = 200'000, .density = 0.3}, kWorkers, random);
+  for (const Strategy strategy : {Strategy::automatic, Strategy::packed, Strategy::sketch, Strategy::split}) {
+    const Errors errors = on_each(kWorkers, [&](Communicator& comm) {
+      std::vector<State> states;
+      std::size_t of_one = 0;
+      for (int i = 0; i < 20; ++i) {
+        states.emplace_back(options_with(strategy));
+        for (int again = 0; again < 3; ++again) sum_dense(comm, step, ElementType::float32, states.back());
+        if (i == 0) of_one = comm.scratch()->memory_bytes();
+      }
+      const std::size_t of_all = comm.scratch()->memory_bytes();
+      if (of_one == 0 || of_all > of_one + of_one / 4) {
+        expect("20 states work in " + std::to_string(of_all) + " bytes and one in " + std::to_string(of_one) + ".");
+      }
+    });
+    EXPECT_EQ(first_error(errors), "") << name(strategy);
+  }
+}
+
+TEST(Scratch, IsFreedOnRequest) {
+  SeededDraw random(6);
+  const KnownStep step = KnownStep::draw({.elements = 50'000}, kWorkers, random);
+  const Errors errors = on_each(kWorkers, [&](Communicator& comm) {
+    State state(options_with(Strategy::split));
+    for (int i = 0; i < 3; ++i) {
+      sum_dense(comm, step, ElementType::float32, state);
+      expect(comm.scratch()->memory_bytes() == 0 ? "Nothing was kept." : "");
+      comm.trim();
+      expect(comm.scratch()->memory_bytes() != 0 ? "Something was kept." : "");
+    }
+  });
+  EXPECT_EQ(first_error(errors), "");
+}
+
+// From another thread, at any time.
+TEST(Scratch, IsFreedBesideSums) {
+  SeededDraw random(8);
+  const KnownStep step = KnownStep::draw({.elements = 50'000}, kWorkers, random);
+  const Errors errors = on_each(kWorkers, [&](Communicator& comm) {
+    State state(options_with(Strategy::split));
+    std::atomic<bool> over = false;
+    std::thread trims([&] {
+      while (!over) {
+        comm.trim();
+        (void)comm.scratch()->memory_bytes();
+      }
+    });
+    std::optional<Error> error;
+    try {
+      for (int i = 0; i < 30; ++i) sum_dense(comm, step, ElementType::float32, state);
+    } catch (const Error& caught) {
+      error = caught;
+    }
+    over = true;
+    trims.join();
+    if (error) throw *error;
+  });
+  EXPECT_EQ(first_error(errors), "");
+}
+
+// Groups of several sizes may use one pool.
+TEST(Scratch, IsUsedByWorldsOfSeveralSizes) {
+  SeededDraw random(9);
+  const auto pool = std::make_shared<ScratchPool>();
+  for (const unsigned workers : {5u, 2u, 3u, 5u}) {
+    const KnownStep step = KnownStep::draw({.elements = 30'000}, workers, random);
+    for (const Strategy strategy : {Strategy::split, Strategy::gather, Strategy::packed}) {
+      std::vector<State> states;
+      std::vector<Array> arrays;
+      for (unsigned w = 0; w < workers; ++w) {
+        states.emplace_back(options_with(strategy));
+        arrays.emplace_back(step.workers[w].dense(ElementType::float32), ElementType::float32);
+      }
+      RoundTable table(workers);
+      for (unsigned w = 0; w < workers; ++w) {
+        const World world{.rank = w, .size = workers, .link = kSlowLink, .scratch = pool};
+        table.join(std::make_unique<Exchange>(states[w], world, arrays[w].view()));
+      }
+      table.run();
+      for (Array& x : arrays) EXPECT_EQ(difference(step.sum, ElementType::float32, x.bytes()), "");
+    }
+  }
+}
+
+// What another state left there, of another strategy, type, length, grain or view, must not be read.
+TEST(Scratch, IsUsedByStatesOfAllKindsInTurn) {
+  struct Kind {
+    Strategy strategy;
+    ElementType type;
+    std::uint64_t elements;
+    std::uint32_t grain;  // of a sparse one; 0: dense
+  };
+  constexpr std::array kKinds = {
+      Kind{Strategy::sketch, ElementType::float32, 90'001, 0}, Kind{Strategy::split, ElementType::float64, 40'000, 0},
+      Kind{Strategy::packed, ElementType::int16, 130'000, 0},  Kind{Strategy::gather, ElementType::float32, 7'777, 0},
+      Kind{Strategy::split, ElementType::float32, 64'000, 16}, Kind{Strategy::sketch, ElementType::float32, 50'000, 8},
+      Kind{Strategy::dense, ElementType::float32, 33'333, 0},  Kind{Strategy::gather, ElementType::int32, 96'000, 32}};
+  SeededDraw random(7);
+  std::vector<std::size_t> kinds;
+  std::vector<KnownStep> steps;
+  for (int i = 0; i < 60; ++i) {
+    kinds.push_back(random.below(kKinds.size()));
+    const Kind& kind = kKinds[kinds.back()];
+    const Drawing how{.elements = kind.elements,
+                      .type = kind.type,
+                      .pattern = kPatterns[random.below(std::size(kPatterns))],
+                      .density = random.below(2) == 0 ? 0.01 : 0.4};
+    steps.push_back(KnownStep::draw(how, kWorkers, random));
+  }
+  const Errors errors = on_each(kWorkers, [&](Communicator& comm) {
+    std::vector<State> states;
+    for (const Kind& kind : kKinds) {
+      StateOptions options = options_with(kind.strategy);
+      if (kind.grain != 0) options.elements = kind.elements, options.grain = kind.grain, options.chunk_bytes = 0;
+      states.emplace_back(options);
+    }
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const Kind& kind = kKinds[kinds[i]];
+      if (kind.grain == 0) {
+        sum_dense(comm, steps[i], kind.type, states[kinds[i]]);
+        continue;
+      }
+      Sparse x = steps[i].workers[comm.rank()].sparse(kind.type, kind.grain);
+      (void)allreduce(comm, x, states[kinds[i]]);
+      expect(difference(steps[i], kind.grain, x));
+    }
+  });
+  EXPECT_EQ(first_error(errors), "");
+}
+
+}  // namespace
+}  // namespace peel::testing
