@@ -5,13 +5,14 @@
 
 #include "switch/core/combine.h"
 #include "switch/wire/check.h"
+#include "switch/wire/control.h"
 #include "switch/wire/lanes.h"
 
 namespace peel::aggregator {
 namespace {
 
 constexpr Time kRefusalWindow{100};
-constexpr std::uint32_t kMostRefusals = 256;  // of a lane in a window: whoever floods the switch gets few answers
+constexpr std::uint32_t kMostRefusals = 256;  // of a lane in a window, to strangers and to members
 
 bool is_data(std::span<const std::uint8_t> datagram, peel_packet& packet) {
   if (datagram.size() < sizeof packet) return false;
@@ -25,29 +26,16 @@ std::uint64_t bit_of(std::uint8_t worker) { return std::uint64_t{1} << worker; }
 
 }  // namespace
 
-Aggregator::Aggregator(const Limits& limits, const Keys& keys, std::uint64_t seed)
+Aggregator::Aggregator(const Limits& limits, const Keys& keys, std::uint64_t seed, const Journal& journal)
     : cookies_(keys.boot, seed),
       jobs_(
-          limits, [this] { return cookies_.draw(); }, *this),
-      admission_(jobs_, *this, keys),
+          limits, [this] { return cookies_.draw(); }, *this, journal),
+      admission_(jobs_, *this, keys, journal),
       lanes_(limits.lanes),
       slots_(limits.slots),
       words_(std::size_t{2} * limits.slots * limits.words),
       checks_(std::size_t{2} * limits.slots) {
   for (Lane& lane : lanes_) lane.shares.resize(limits.jobs);
-}
-
-bool Aggregator::is_control(std::span<const std::uint8_t> datagram) noexcept {
-  return datagram.size() >= sizeof(peel_control) && datagram[3] == PEEL_KIND_CONTROL;
-}
-
-std::vector<std::uint8_t> Aggregator::on_control(const Endpoint& from, std::span<const std::uint8_t> datagram,
-                                                 Time now) {
-  ++lanes_[0].tally.received;
-  jobs_.expire(now);
-  Admission::Reply reply = admission_.answer(from, datagram, now);
-  if (!reply.is_signed) ++lanes_[0].tally.dropped[PEEL_DROP_UNSIGNED];
-  return std::move(reply.datagram);
 }
 
 Outcome Aggregator::on_data(std::uint32_t lane_number, const Endpoint& from, std::span<const std::uint8_t> datagram,
@@ -57,18 +45,20 @@ Outcome Aggregator::on_data(std::uint32_t lane_number, const Endpoint& from, std
   peel_packet packet;
   if (!is_data(datagram, packet)) return drop(lane, PEEL_DROP_MALFORMED);
   const std::uint8_t* const words = datagram.data() + sizeof packet;
-  if (detail::check_of(packet, words) != packet.check) return drop(lane, PEEL_DROP_CORRUPT);
   const Job* job = jobs_.find(packet.job);
   if (job == nullptr || job->cookie != packet.cookie) {
-    return refuse(lane, PEEL_DROP_UNKNOWN_JOB, packet, PEEL_REASON_UNKNOWN_JOB, now);
+    // Damage may look like this too. Whether it is that is found out only as long as somebody would be told.
+    if (!may_refuse(lane.strangers, now)) return drop(lane, PEEL_DROP_UNKNOWN_JOB);
+    if (detail::check_of(packet, words) != packet.check) return drop(lane, PEEL_DROP_CORRUPT);
+    return refuse(lane, PEEL_DROP_UNKNOWN_JOB, packet, PEEL_REASON_UNKNOWN_JOB, nullptr);
   }
-  Share& share = lane.shares[job->number];
+  JobTally& share = lane.shares[job->number];
   if (packet.worker >= job->workers || (job->joined & bit_of(packet.worker)) == 0 ||
-      job->endpoints[packet.worker] != from) {
+      job->members[packet.worker].endpoint != from) {
     return drop(lane, PEEL_DROP_FORGED, &share);
   }
-  ++share.tally.received;
-  share.heard = now;
+  if (check_of(*job, packet, words) != packet.check) return drop(lane, PEEL_DROP_CORRUPT, &share);
+  ++share.received;
   const std::uint32_t lanes = std::min<std::uint32_t>(jobs_.limits().lanes, job->slot_count);
   if (packet.slot >= job->slot_count || packet.words > job->words ||
       detail::lane_of(packet.slot, job->slot_count, lanes) != lane_number) {
@@ -91,13 +81,15 @@ Outcome Aggregator::on_data(std::uint32_t lane_number, const Endpoint& from, std
     case PEEL_EARLY:
       return drop(lane, PEEL_DROP_EARLY, &share);
     case PEEL_MISMATCH:
-      return refuse(lane, PEEL_DROP_MISMATCH, packet, PEEL_REASON_MISMATCH, now, &share);
+      if (!may_refuse(lane.members, now)) return drop(lane, PEEL_DROP_MISMATCH, &share);
+      return refuse(lane, PEEL_DROP_MISMATCH, packet, PEEL_REASON_MISMATCH, job);
     default:
-      return refuse(lane, PEEL_DROP_HOPELESS, packet, PEEL_REASON_WORKER_GONE, now, &share);
+      if (!may_refuse(lane.members, now)) return drop(lane, PEEL_DROP_HOPELESS, &share);
+      return refuse(lane, PEEL_DROP_HOPELESS, packet, PEEL_REASON_WORKER_GONE, job);
   }
 }
 
-Outcome Aggregator::combine(Lane& lane, Share& share, const Job& job, const peel_packet& packet,
+Outcome Aggregator::combine(Lane& lane, JobTally& share, const Job& job, const peel_packet& packet,
                             const std::uint8_t* words, peel_verdict verdict) {
   const std::size_t place = place_of(job.first_slot + packet.slot, packet.round);
   std::uint32_t* const into = words_.data() + place * jobs_.limits().words;
@@ -111,9 +103,9 @@ Outcome Aggregator::combine(Lane& lane, Share& share, const Job& job, const peel
   ++lane.tally.combined;
   if (peel_slot_enter(&slots_[job.first_slot + packet.slot], &packet, job.everybody(), verdict) == 0) return {};
   ++lane.tally.completed;
-  ++share.tally.completed;
+  ++share.completed;
   Outcome all = result(job, packet, Outcome::To::everybody);
-  all.header.check = checks_[place] = detail::check_of(all.header, into);
+  all.header.check = checks_[place] = check_of(job, all.header, into);
   return all;
 }
 
@@ -127,28 +119,37 @@ Outcome Aggregator::result(const Job& job, const peel_packet& packet, Outcome::T
   return outcome;
 }
 
-Outcome Aggregator::drop(Lane& lane, peel_drop why, Share* share) const {
+Outcome Aggregator::drop(Lane& lane, peel_drop why, JobTally* share) const {
   ++lane.tally.dropped[why];
-  if (share != nullptr) ++share->tally.dropped;
+  if (share != nullptr) ++share->dropped;
   return {};
 }
 
-// The cookie goes back as it came: who cannot know it cannot have caused this.
-Outcome Aggregator::refuse(Lane& lane, peel_drop why, const peel_packet& packet, peel_wire_reason reason, Time now,
-                           Share* share) const {
-  drop(lane, why, share);
-  if (now - lane.refusals_since >= kRefusalWindow) {
-    lane.refusals_since = now;
-    lane.refusals = 0;
-  }
-  if (lane.refusals == kMostRefusals) return {};
-  ++lane.refusals;
+// Whoever floods the switch gets few answers, and few looks at what he sends.
+bool Aggregator::may_refuse(Refusals& refusals, Time now) {
+  if (now - refusals.since >= kRefusalWindow) refusals = {now, 0};
+  if (refusals.count == kMostRefusals) return false;
+  ++refusals.count;
+  return true;
+}
+
+// The cookie goes back as it came: who cannot know it cannot have caused this. Signed where there is a job to sign for.
+Outcome Aggregator::refuse(Lane& lane, peel_drop why, const peel_packet& packet, peel_wire_reason reason,
+                           const Job* job) const {
+  drop(lane, why, job != nullptr ? &lane.shares[job->number] : nullptr);
   Outcome outcome{.to = Outcome::To::sender, .header = packet, .words = {}, .job = nullptr};
   outcome.header.kind = PEEL_KIND_REFUSAL;
   outcome.header.operation = static_cast<std::uint8_t>(reason);
   outcome.header.words = 0;
-  outcome.header.check = detail::check_of(outcome.header, nullptr);
+  outcome.header.check =
+      job != nullptr ? check_of(*job, outcome.header, nullptr) : detail::check_of(outcome.header, nullptr);
   return outcome;
+}
+
+std::uint64_t Aggregator::check_of(const Job& job, const peel_packet& packet, const void* words) const {
+  if (!jobs_.limits().sign) return detail::check_of(packet, words);
+  const detail::PacketKey key = detail::packet_key(job.key);
+  return detail::check_of(packet, words, &key);
 }
 
 bool Aggregator::began(const Job& job) {
@@ -159,14 +160,8 @@ bool Aggregator::began(const Job& job) {
 void Aggregator::changed(const Job&) {}
 void Aggregator::ended(const Job&) {}
 
-Time Aggregator::heard(const Job& job) const {
-  Time latest{};
-  for (const Lane& lane : lanes_) latest = std::max(latest, lane.shares[job.number].heard);
-  return latest;
-}
-
 Tally Aggregator::tally() const {
-  Tally total;
+  Tally total = admission_.tally();
   for (const Lane& lane : lanes_) total += lane.tally;
   return total;
 }
@@ -174,9 +169,9 @@ Tally Aggregator::tally() const {
 JobTally Aggregator::tally_of(const Job& job) const {
   JobTally total;
   for (const Lane& lane : lanes_) {
-    total.received += lane.shares[job.number].tally.received;
-    total.completed += lane.shares[job.number].tally.completed;
-    total.dropped += lane.shares[job.number].tally.dropped;
+    total.received += lane.shares[job.number].received;
+    total.completed += lane.shares[job.number].completed;
+    total.dropped += lane.shares[job.number].dropped;
   }
   return total;
 }

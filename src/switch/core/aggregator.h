@@ -27,19 +27,22 @@ struct Outcome {
   const Job* job = nullptr;              // whose workers are everybody
 };
 
-class Aggregator final : private JobListener, private Census {
+class Aggregator final : private JobListener, public Census {
  public:
   // `seed` of cookies; the keys' boot key should be as random.
-  Aggregator(const Limits& limits, const Keys& keys, std::uint64_t seed);
+  Aggregator(const Limits& limits, const Keys& keys, std::uint64_t seed, const Journal& journal = {});
 
   Outcome on_data(std::uint32_t lane, const Endpoint& from, std::span<const std::uint8_t> datagram, Time now);
-  // The reply, empty if there is none. Ends silent jobs too.
-  std::vector<std::uint8_t> on_control(const Endpoint& from, std::span<const std::uint8_t> datagram, Time now);
+  Admission& admission() noexcept { return admission_; }
+  JobTable& jobs() noexcept { return jobs_; }
 
-  static bool is_control(std::span<const std::uint8_t> datagram) noexcept;
   void count_sent(std::uint32_t lane, std::uint64_t packets, std::uint64_t unsent) noexcept {
     lanes_[lane].tally.sent += packets;
     lanes_[lane].tally.dropped[PEEL_DROP_UNSENT] += unsent;
+  }
+  // Packets that the socket of a lane dropped, in all.
+  void set_unread(std::uint32_t lane, std::uint64_t packets) noexcept {
+    lanes_[lane].tally.dropped[PEEL_DROP_UNREAD] = packets;
   }
 
   [[nodiscard]] const JobTable& jobs() const noexcept { return jobs_; }
@@ -51,27 +54,27 @@ class Aggregator final : private JobListener, private Census {
   }
 
  private:
-  // Of one job in one lane.
-  struct Share {
-    JobTally tally;
-    Time heard{};
+  // In a window of time.
+  struct Refusals {
+    Time since{};
+    std::uint32_t count = 0;
   };
   struct alignas(64) Lane {
     Tally tally;
-    std::vector<Share> shares;  // one for each job
-    Time refusals_since{};
-    std::uint32_t refusals = 0;
+    std::vector<JobTally> shares;  // one for each job
+    Refusals strangers;
+    Refusals members;  // who are refused although strangers flood the switch
   };
 
   [[nodiscard]] bool began(const Job& job) override;
   void changed(const Job& job) override;
   void ended(const Job& job) override;
-  [[nodiscard]] Time heard(const Job& job) const override;
 
-  Outcome drop(Lane& lane, peel_drop why, Share* share = nullptr) const;
-  Outcome refuse(Lane& lane, peel_drop why, const peel_packet& packet, peel_wire_reason reason, Time now,
-                 Share* share = nullptr) const;
-  Outcome combine(Lane& lane, Share& share, const Job& job, const peel_packet& packet, const std::uint8_t* words,
+  Outcome drop(Lane& lane, peel_drop why, JobTally* share = nullptr) const;
+  static bool may_refuse(Refusals& refusals, Time now);
+  Outcome refuse(Lane& lane, peel_drop why, const peel_packet& packet, peel_wire_reason reason, const Job* job) const;
+  [[nodiscard]] std::uint64_t check_of(const Job& job, const peel_packet& packet, const void* words) const;
+  Outcome combine(Lane& lane, JobTally& share, const Job& job, const peel_packet& packet, const std::uint8_t* words,
                   peel_verdict verdict);
   Outcome result(const Job& job, const peel_packet& packet, Outcome::To to) const;
   [[nodiscard]] std::size_t place_of(std::uint32_t slot, std::uint32_t round) const noexcept;

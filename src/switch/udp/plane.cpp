@@ -1,8 +1,8 @@
 #include "switch/udp/plane.h"
 
-#include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <cstring>
+#include <exception>
 #include <thread>
 
 #include "peel/error.h"
@@ -20,22 +20,6 @@ Time now() { return std::chrono::duration_cast<Time>(std::chrono::steady_clock::
 
 Endpoint endpoint_of(const Address& address) { return {address.bytes(), address.port()}; }
 
-// In the family of the socket that it came to.
-Address address_of(const Endpoint& endpoint, sa_family_t family) {
-  Address address;
-  address.storage.ss_family = family;
-  if (family == AF_INET6) {
-    auto& six = reinterpret_cast<sockaddr_in6&>(address.storage);
-    std::memcpy(&six.sin6_addr, endpoint.address.data(), 16);
-    address.length = sizeof six;
-  } else {
-    auto& four = reinterpret_cast<sockaddr_in&>(address.storage);
-    std::memcpy(&four.sin_addr, endpoint.address.data() + 12, 4);
-    address.length = sizeof four;
-  }
-  return address.with_port(endpoint.port);
-}
-
 std::span<const std::uint8_t> bytes_of(const peel_packet& header) {
   return {reinterpret_cast<const std::uint8_t*>(&header), sizeof header};
 }
@@ -52,35 +36,31 @@ class UdpPlane::Lane {
     socket_.set_room(kRoom);
   }
 
-  [[nodiscard]] Address address() const { return socket_.local(); }
-
-  void run(const std::atomic<bool>& stop) {
-    while (!stop.load(std::memory_order_relaxed)) {
+  void run(const std::stop_token& over) {
+    while (!over.stop_requested()) {
       if (!turn()) socket_.wait(kLook);
     }
   }
 
+  // Whoever holds this lets no packet be combined.
+  [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
+
  private:
-  struct Request {
-    Address from;
-    std::vector<std::uint8_t> datagram;
-  };
   // A result or refusal, and to whom.
   struct Sending {
     Outcome outcome;
-    Address sender;  // where it goes to one alone
+    Address sender;             // where it goes to one alone
+    detail::LocalAddress here;  // and from where
   };
 
   bool turn();
-  void take(const Address& from, std::span<const std::uint8_t> datagram, Time time);
+  void take(const Address& from, const detail::LocalAddress& here, std::span<const std::uint8_t> datagram, Time time);
   void send_results();
-  void answer_requests();
 
   UdpPlane& plane_;
   std::uint32_t number_;
   detail::DatagramSocket socket_;
   std::mutex mutex_;  // held while slots or jobs are touched
-  std::vector<Request> requests_;
   std::vector<Sending> sendings_;
   std::vector<Address> workers_;
   std::vector<Datagram> datagrams_;
@@ -88,25 +68,23 @@ class UdpPlane::Lane {
 
 // One batch.
 bool UdpPlane::Lane::turn() {
-  bool came = false;
-  {
-    const std::lock_guard lock(mutex_);
-    const Time time = now();
-    came = socket_.receive(
-               [&](const Address& from, std::span<const std::uint8_t> datagram) { take(from, datagram, time); }) != 0;
-    send_results();  // while the slots stand still
+  if (plane_.wanted_.load(std::memory_order_relaxed)) {
+    const std::lock_guard after(plane_.gate_);
   }
-  answer_requests();
+  const std::lock_guard lock(mutex_);
+  const Time time = now();
+  const bool came =
+      socket_.receive([&](const Address& from, const detail::LocalAddress& here,
+                          std::span<const std::uint8_t> datagram) { take(from, here, datagram, time); }) != 0;
+  send_results();  // while the slots stand still
+  if (!came) plane_.aggregator_->set_unread(number_, socket_.count_unread());
   return came;
 }
 
-void UdpPlane::Lane::take(const Address& from, std::span<const std::uint8_t> datagram, Time time) {
-  if (number_ == 0 && Aggregator::is_control(datagram)) {
-    requests_.push_back({from, {datagram.begin(), datagram.end()}});
-    return;
-  }
+void UdpPlane::Lane::take(const Address& from, const detail::LocalAddress& here, std::span<const std::uint8_t> datagram,
+                          Time time) {
   const Outcome outcome = plane_.aggregator_->on_data(number_, endpoint_of(from), datagram, time);
-  if (outcome.to != Outcome::To::nobody) sendings_.push_back({outcome, from});
+  if (outcome.to != Outcome::To::nobody) sendings_.push_back({outcome, from, here});
 }
 
 void UdpPlane::Lane::send_results() {
@@ -119,7 +97,7 @@ void UdpPlane::Lane::send_results() {
   };
   for (const Sending& one : sendings_) {
     if (one.outcome.to != Outcome::To::sender) continue;
-    datagrams_.push_back({&one.sender, bytes_of(one.outcome.header), bytes_of(one.outcome.words)});
+    datagrams_.push_back({&one.sender, bytes_of(one.outcome.header), bytes_of(one.outcome.words), &one.here});
   }
   send();
   // Job by job, worker by worker.
@@ -129,13 +107,16 @@ void UdpPlane::Lane::send_results() {
     while (end < sendings_.size() && sendings_[end].outcome.job == job) ++end;
     workers_.clear();
     for (unsigned worker = 0; job != nullptr && worker < job->workers; ++worker) {
-      workers_.push_back(address_of(job->endpoints[worker], sendings_[begin].sender.storage.ss_family));
+      const Endpoint& endpoint = job->members[worker].endpoint;
+      workers_.push_back(
+          detail::address_of(endpoint.address, endpoint.port, sendings_[begin].sender.storage.ss_family));
     }
-    for (const Address& worker : workers_) {
+    for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
       for (std::size_t i = begin; i < end; ++i) {
         const Outcome& outcome = sendings_[i].outcome;
         if (outcome.to != Outcome::To::everybody) continue;
-        datagrams_.push_back({&worker, bytes_of(outcome.header), bytes_of(outcome.words)});
+        datagrams_.push_back(
+            {&workers_[worker], bytes_of(outcome.header), bytes_of(outcome.words), &job->members[worker].here});
       }
     }
     send();
@@ -145,36 +126,57 @@ void UdpPlane::Lane::send_results() {
   plane_.aggregator_->count_sent(number_, sent, wanted - sent);
 }
 
-// Jobs come and go only while all lanes stand still.
-void UdpPlane::Lane::answer_requests() {
-  if (requests_.empty()) return;
-  std::vector<std::unique_lock<std::mutex>> locks;
-  for (const auto& lane : plane_.lanes_) locks.emplace_back(lane->mutex_);
-  for (const Request& request : requests_) {
-    const auto reply = plane_.aggregator_->on_control(endpoint_of(request.from), request.datagram, now());
-    const Datagram datagram{&request.from, reply, {}};
-    if (!reply.empty()) plane_.aggregator_->count_sent(number_, socket_.send({&datagram, 1}), 0);
+UdpPlane::UdpPlane(const Address& listen, const Limits& limits, const Keys& keys, std::uint64_t seed,
+                   const Journal& journal)
+    : control_(listen), journal_(journal), aggregator_(std::make_unique<Aggregator>(limits, keys, seed, journal)) {
+  const std::uint32_t first = address().port() + std::uint32_t{1};
+  if (first + limits.lanes > std::uint32_t{UINT16_MAX} + 1) {
+    throw Error(ErrorCode::invalid_argument, "A switch at port " + std::to_string(address().port()) + " with " +
+                                                 std::to_string(limits.lanes) +
+                                                 " threads needs as many ports behind it. Choose a lower port.");
   }
-  requests_.clear();
-}
-
-UdpPlane::UdpPlane(const Address& listen, const Limits& limits, const Keys& keys, std::uint64_t seed)
-    : aggregator_(std::make_unique<Aggregator>(limits, keys, seed)) {
-  Address next = listen;
   for (std::uint32_t number = 0; number < limits.lanes; ++number) {
-    lanes_.push_back(std::make_unique<Lane>(*this, number, next));
-    next = listen.with_port(static_cast<std::uint16_t>(address().port() + number + 1));
+    lanes_.push_back(
+        std::make_unique<Lane>(*this, number, listen.with_port(static_cast<std::uint16_t>(first + number))));
   }
+  aggregator_->admission().set_data_port(static_cast<std::uint16_t>(first));
 }
 
 UdpPlane::~UdpPlane() = default;
 
-Address UdpPlane::address() const { return lanes_.front()->address(); }
+Address UdpPlane::address() const { return control_.address(); }
 
-void UdpPlane::run(const std::atomic<bool>& stop) {
-  std::vector<std::jthread> threads;
-  for (std::size_t i = 1; i < lanes_.size(); ++i) threads.emplace_back([&, i] { lanes_[i]->run(stop); });
-  lanes_.front()->run(stop);
+// A lane that has much to do would take its lock again before anybody else gets it, so it lets others go first.
+void UdpPlane::stand_still(const std::function<void()>& change) {
+  const std::lock_guard first(gate_);
+  wanted_ = true;
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const auto& lane : lanes_) locks.emplace_back(lane->mutex());
+  wanted_ = false;
+  change();
+}
+
+// What ends one lane ends the switch, in good order.
+void UdpPlane::run(Orders& orders) {
+  std::exception_ptr thrown;
+  std::once_flag once;
+  {
+    std::vector<std::jthread> threads;
+    for (const auto& lane : lanes_) {
+      threads.emplace_back([&](const std::stop_token& over) {
+        try {
+          lane->run(over);
+        } catch (const std::exception&) {
+          std::call_once(once, [&] { thrown = std::current_exception(); });
+          orders.stop = true;
+        }
+      });
+    }
+    control_.run(
+        aggregator_->admission(), aggregator_->jobs(), *aggregator_, journal_,
+        [this](const std::function<void()>& change) { stand_still(change); }, orders);
+  }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace peel::aggregator

@@ -12,10 +12,17 @@ namespace peel::aggregator {
 
 struct Status {
   peel_status total{};
+  bool draining = false;
   std::vector<peel_job_status> jobs;
 };
 
-// Throws peel::Error: `timeout` if it does not answer, which it does not with another secret.
-Status ask_status(const detail::Address& address, const std::string& secret, std::chrono::milliseconds timeout);
+struct Question {
+  detail::Address address;
+  std::string secret;
+  std::string jobs;  // the prefix of those to tell of; the secret must be one of theirs
+};
+
+// Throws peel::Error: `disagreement` if the switch has another secret for these jobs, `timeout` if it does not answer.
+Status ask_status(const Question& question, std::chrono::milliseconds timeout);
 
 }  // namespace peel::aggregator

@@ -13,13 +13,16 @@
 
 enum {
   PEEL_WIRE_MAGIC = 0x4C50,  // "PL"
-  PEEL_WIRE_VERSION = 1,
-  PEEL_WIRE_PORT = 7077,  // unless told otherwise
+  PEEL_WIRE_VERSION = 2,
+  PEEL_WIRE_PORT = 7077,  // of control packets, unless told otherwise
 
   PEEL_WIRE_MAX_WORKERS = 64,  // a bitmap of them is one word
-  PEEL_WIRE_MAX_LANES = 16,    // UDP ports of one switch, from its first one on
+  PEEL_WIRE_MAX_LANES = 16,    // UDP ports of one switch for data
   PEEL_WIRE_MAX_JOBS = 1024,
   PEEL_WIRE_MAX_SLOTS = 65535,  // of one job
+  PEEL_WIRE_NAME_BYTES = 64,    // of a job's name; what is not used is zero
+  PEEL_WIRE_MAC_BYTES = 16,
+  PEEL_WIRE_KEY_BYTES = 16,
 
   PEEL_WIRE_IP_BYTES = 28,     // of IPv4 and UDP
   PEEL_WIRE_MTU_SMALL = 1500,  // and the words that fit beside all headers
@@ -52,7 +55,10 @@ enum peel_wire_reason {
   PEEL_REASON_DISAGREEMENT = 5,   // workers joined with different numbers
   PEEL_REASON_BAD_CHALLENGE = 6,  // say hello again
   PEEL_REASON_BAD_REQUEST = 7,
-  PEEL_REASON_NO_PORT = 8,  // results have no way of their own to a worker: do without the switch
+  PEEL_REASON_NO_PORT = 8,      // results have no way of their own to a worker: do without the switch
+  PEEL_REASON_TAKEN = 9,        // a worker of that rank is in, and alive
+  PEEL_REASON_BAD_SECRET = 10,  // the challenge is right and the MAC is not; not signed
+  PEEL_REASON_DRAINING = 11,    // the switch is being shut down
 };
 
 // Of data, results and refusals. The words follow.
@@ -77,17 +83,28 @@ PEEL_WIRE_ASSERT(PEEL_WIRE_IP_BYTES + sizeof(struct peel_packet) + 4 * PEEL_WIRE
 PEEL_WIRE_ASSERT(PEEL_WIRE_IP_BYTES + sizeof(struct peel_packet) + 4 * PEEL_WIRE_WORDS_LARGE <= PEEL_WIRE_MTU_LARGE,
                  "packets must fit");
 
-// What a control packet asks or tells.
+// What a control packet asks or tells. No reply is longer than what it answers.
 enum peel_wire_verb {
-  PEEL_VERB_HELLO = 1,      // worker: who is there?
-  PEEL_VERB_CHALLENGE = 2,  // switch: prove that you get what is sent to you
-  PEEL_VERB_JOIN = 3,       // worker: let me in
-  PEEL_VERB_ADMITTED = 4,   // switch: you are, and so are these
-  PEEL_VERB_REFUSED = 5,    // switch: you are not, and why
-  PEEL_VERB_LEAVE = 6,      // worker: I am done
-  PEEL_VERB_LEFT = 7,       // switch: so be it
-  PEEL_VERB_QUERY = 8,      // anybody with the secret: how are you? `slot_count` is the first job to tell of
-  PEEL_VERB_STATUS = 9,     // switch: struct peel_status follows, and a struct peel_job_status for each job
+  PEEL_VERB_HELLO = 1,       // anybody: who is there? Not signed
+  PEEL_VERB_CHALLENGE = 2,   // switch: prove that you get what is sent to you. Not signed
+  PEEL_VERB_JOIN = 3,        // worker: let me in
+  PEEL_VERB_ADMITTED = 4,    // switch: you are, and so are these
+  PEEL_VERB_REFUSED = 5,     // switch: you are not, and why
+  PEEL_VERB_LEAVE = 6,       // worker: I am done
+  PEEL_VERB_LEFT = 7,        // switch: so be it
+  PEEL_VERB_QUERY = 8,       // anybody with a secret: how are you? `slot_count` is the first job to tell of
+  PEEL_VERB_STATUS = 9,      // switch: struct peel_status follows, and a struct peel_job_status for each job
+  PEEL_VERB_PROBE = 10,      // worker: does a datagram of this length arrive?
+  PEEL_VERB_PROBED = 11,     // switch: it did, and this one is as long
+  PEEL_VERB_KEEPALIVE = 12,  // worker: I am still here
+  PEEL_VERB_STATE = 13,      // switch: this is how the job stands; an answer to KEEPALIVE, and told when it changes
+  PEEL_VERB_PING = 14,       // switch: are you still there?
+};
+
+enum peel_wire_flag {
+  PEEL_FLAG_SIGNED = 1,    // ADMITTED: the check of the job's packets is keyed
+  PEEL_FLAG_DRAINING = 2,  // STATE, STATUS: the switch is being shut down
+  PEEL_FLAG_SILENT = 4,    // REFUSED because the name is taken: by a worker that was not heard of for a while
 };
 
 struct peel_control {
@@ -97,20 +114,49 @@ struct peel_control {
   uint8_t verb;
   uint8_t reason;  // enum peel_wire_reason
   uint16_t job;
-  uint64_t name;         // of the job: eight bytes of the SHA-256 of what people call it
-  uint64_t incarnation;  // of the worker: larger whenever it starts anew
+  uint64_t incarnation;  // drawn at random by whoever asks, once for each worker that starts
   uint64_t challenge;
   uint64_t cookie;
   uint64_t joined;      // bitmap of the workers that are in
+  uint64_t gone;        // and of those that left or died
+  uint64_t sequence;    // of KEEPALIVE and PING, each larger than the last
   uint8_t worker;       // from 0
   uint8_t workers;      // how many there are
   uint16_t words;       // the most that fit a packet: of this worker; in replies, of the job
   uint16_t slot_count;  // wanted; in replies, had
-  uint8_t lanes;        // in replies: slot s goes to port p + s * lanes / slot_count
-  uint8_t zero;
-  uint8_t mac[16];  // the first half of HMAC-SHA256 of all else, and of what follows
+  uint8_t lanes;        // in replies: slot s goes to port data_port + s * lanes / slot_count
+  uint8_t flags;        // enum peel_wire_flag
+  uint16_t data_port;   // in ADMITTED; in PROBE and PROBED, the length of the datagram
+  uint16_t silence;     // in ADMITTED: tenths of a second without a sign of life after which a peer is dead
+  uint16_t life_port;   // in ADMITTED and KEEPALIVE: the TCP port that is open while the sender lives; 0: none
+  uint16_t zero;
+  uint8_t key[PEEL_WIRE_KEY_BYTES];  // in ADMITTED, where jobs are signed: see mask_of
+  char name[PEEL_WIRE_NAME_BYTES];   // of the job
+  uint8_t mac[PEEL_WIRE_MAC_BYTES];  // the first half of HMAC-SHA256 of all above; in STATUS, of what follows too
 };
-PEEL_WIRE_ASSERT(sizeof(struct peel_control) == 72, "the control packet has 72 bytes and no gaps");
+PEEL_WIRE_ASSERT(sizeof(struct peel_control) == 168, "the control packet has 168 bytes and no gaps");
+enum {
+  // Of QUERY: STATUS is no longer than its question, which is as long as the path allows.
+  PEEL_WIRE_QUERY_BYTES = 1400,
+  PEEL_WIRE_SHORT_QUERY_BYTES = 520,
+};
+
+// Whether a switch answers a control packet of this verb and length; replies are not its to answer.
+static inline int peel_is_request(uint8_t verb, uint64_t bytes, uint64_t longest_probe) {
+  switch (verb) {
+    case PEEL_VERB_HELLO:
+    case PEEL_VERB_JOIN:
+    case PEEL_VERB_LEAVE:
+    case PEEL_VERB_KEEPALIVE:
+      return bytes == sizeof(struct peel_control);
+    case PEEL_VERB_QUERY:
+      return bytes >= PEEL_WIRE_SHORT_QUERY_BYTES && bytes <= PEEL_WIRE_QUERY_BYTES;
+    case PEEL_VERB_PROBE:
+      return bytes > sizeof(struct peel_control) && bytes <= longest_probe;
+    default:
+      return 0;
+  }
+}
 
 // Why packets were dropped; an index of peel_status::dropped.
 enum peel_drop {
@@ -124,6 +170,9 @@ enum peel_drop {
   PEEL_DROP_MISMATCH,     // differs from what other workers sent
   PEEL_DROP_HOPELESS,     // would wait for a worker that is gone
   PEEL_DROP_UNSIGNED,     // a control packet with a wrong MAC
+  PEEL_DROP_UNPROVEN,     // a control packet with a wrong challenge
+  PEEL_DROP_BUDGET,       // a control packet of a stranger, more than there is time for
+  PEEL_DROP_UNREAD,       // the socket had no room, or saw at once that it was not of this protocol
   PEEL_DROP_UNSENT,       // a result that the network would not take
   PEEL_DROPS,
 };
@@ -143,16 +192,16 @@ struct peel_status {
   uint16_t following;  // job records in this packet
   uint16_t first;      // the number of the first of them; ask again from behind the last one
 };
-PEEL_WIRE_ASSERT(sizeof(struct peel_status) == 144, "the status has no gaps");
+PEEL_WIRE_ASSERT(sizeof(struct peel_status) == 168, "the status has no gaps");
 
 struct peel_job_status {
-  uint64_t name;
+  char name[PEEL_WIRE_NAME_BYTES];
   uint64_t joined;
   uint64_t gone;
   uint64_t received;
   uint64_t completed;
   uint64_t dropped;
-  uint32_t silent_ms;  // since its last packet
+  uint32_t silent_ms;  // since a sign of life of the worker that is silent for longest
   uint32_t busy;       // slots with a round that is not complete
   uint16_t job;
   uint16_t slot_count;
@@ -160,7 +209,7 @@ struct peel_job_status {
   uint8_t workers;
   uint8_t zero;
 };
-PEEL_WIRE_ASSERT(sizeof(struct peel_job_status) == 64, "the record has no gaps");
+PEEL_WIRE_ASSERT(sizeof(struct peel_job_status) == 120, "the record has no gaps");
 
 // The check of a packet: with p[i] its words in order, header included and the check itself as zero, the sum of
 // p[i] * (2^20 + i) modulo 2^64. Two words that change places, any one word and any two bits are always noticed. It
