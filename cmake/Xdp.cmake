@@ -1,5 +1,5 @@
 # The plane of the switch that runs in the kernel. clang makes the eBPF program, bpftool makes a header of it, so that the
-# program is part of peel, and libbpf loads it.
+# program is part of the module xdp of peel, and libbpf loads it.
 set(PEEL_WITH_XDP OFF)
 if(PEEL_XDP)
   find_program(PEEL_BPF_CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14
@@ -74,7 +74,6 @@ if(PEEL_XDP)
 endif()
 
 if(NOT PEEL_WITH_XDP)
-  target_sources(peel_switch PRIVATE src/switch/xdp/absent/plane.cpp)
   return()
 endif()
 
@@ -83,9 +82,11 @@ add_custom_command(OUTPUT "${peel_xdp_skeleton}"
   COMMAND ${peel_xdp_compile} -o "${peel_xdp_object}"
   COMMAND "${PEEL_BPFTOOL}" gen skeleton "${peel_xdp_object}" name peel_xdp > "${peel_xdp_skeleton}"
   DEPENDS src/switch/xdp/aggregate.bpf.c ${peel_xdp_headers}
-    src/switch/core/slot.h src/switch/wire/wire.h
+    src/switch/core/slot.h src/switch/wire/siphash.h src/switch/wire/wire.h
   COMMENT "Compiling the eBPF program of the switch" VERBATIM)
 file(GLOB peel_xdp_sources CONFIGURE_DEPENDS src/switch/xdp/*.cpp)
-target_sources(peel_switch PRIVATE ${peel_xdp_sources} "${peel_xdp_skeleton}")
-target_include_directories(peel_switch SYSTEM PRIVATE "${peel_xdp_folder}" "${PEEL_LIBBPF_INCLUDE_DIR}")
-target_link_libraries(peel_switch PRIVATE "${PEEL_LIBBPF}")
+add_library(peel_switch_xdp STATIC EXCLUDE_FROM_ALL ${peel_xdp_sources} "${peel_xdp_skeleton}")
+target_include_directories(peel_switch_xdp PRIVATE src)
+target_include_directories(peel_switch_xdp SYSTEM PRIVATE "${peel_xdp_folder}" "${PEEL_LIBBPF_INCLUDE_DIR}")
+target_compile_options(peel_switch_xdp PRIVATE ${peel_strict_warnings})
+target_link_libraries(peel_switch_xdp PUBLIC peel_switch "${PEEL_LIBBPF}")

@@ -6,6 +6,7 @@
 // rules of a slot (switch/core/slot.h): tests/switch/xdp_program_test.cpp gives both the same packets and wants the
 // same answers. A lock is held for each slot while its words are touched, one packet's worth of work: it orders the
 // words with the bitmap, and costs less than an atomic addition for each word would.
+#include "switch/core/challenge.h"
 #include "switch/xdp/frame.bpf.h"
 #include "switch/xdp/maps.bpf.h"
 #include "switch/xdp/words.bpf.h"
@@ -28,47 +29,90 @@ static __always_inline int drop(enum peel_drop why, struct peel_xdp_job_tally* j
 // comes that way lying until something else wakes it.
 static __always_inline int send_back(const struct xdp_md* ctx) { return bpf_redirect(ctx->ingress_ifindex, 0); }
 
-static __always_inline int may_refuse(void) {
-  struct peel_xdp_tally* tally = own_tally();
-  if (!tally) return 0;
-  const uint64_t now = bpf_ktime_get_coarse_ns() / PEEL_NS_PER_MS;
-  if (now - tally->refusals_since_ms >= PEEL_XDP_REFUSAL_WINDOW_MS) {
-    tally->refusals_since_ms = now;
-    tally->refusals = 0;
+// `most` at once, and as many in every window. It fills up evenly: with a window that begins anew, a flood would use it
+// up at its beginning each time, and whoever asks again at the same pace would always come too late.
+static __always_inline int take(struct peel_xdp_budget* budget, uint64_t most) {
+  const uint64_t now = bpf_ktime_get_ns();
+  const uint64_t each = PEEL_XDP_WINDOW_MS * PEEL_NS_PER_MS / most;
+  const uint64_t more = (now - budget->filled_ns) / each;
+  if (more >= most) {
+    budget->filled_ns = now;
+    budget->left = most;
+  } else {
+    budget->filled_ns += more * each;
+    budget->left = budget->left + more < most ? budget->left + more : most;
   }
-  if (tally->refusals == PEEL_XDP_REFUSALS) return 0;
-  ++tally->refusals;
-  ++tally->sent;
+  if (budget->left == 0) return 0;
+  --budget->left;
   return 1;
 }
 
-// The cookie goes back as it came: who cannot know it cannot have caused this.
-static __always_inline int refuse(struct xdp_md* ctx, enum peel_drop why, const struct peel_packet* packet,
-                                  enum peel_wire_reason reason, struct peel_xdp_job_tally* job) {
-  drop(why, job);
-  if (!may_refuse()) return XDP_DROP;
-  struct peel_packet refusal = *packet;
-  refusal.kind = PEEL_KIND_REFUSAL;
-  refusal.operation = reason;
-  refusal.words = 0;
-  const struct running_check sums = check_header(&refusal);
-  refusal.check = check_value(&sums, 10);
-  if (bpf_xdp_adjust_tail(ctx, -4 * (int)packet->words) != 0) return XDP_DROP;
-  frame_byte* frame = frame_of(ctx);
-  if (!reaches(ctx, frame, PEEL_AT_WORDS)) return XDP_DROP;
-  *packet_of(frame) = refusal;
-  make_reply(frame, sizeof refusal);
-  return send_back(ctx);
+static __always_inline int may_refuse_stranger(void) {
+  struct peel_xdp_tally* tally = own_tally();
+  return tally && take(&tally->refusals_of_strangers, PEEL_XDP_REFUSALS);
 }
 
-// The check of what came, in a function that the verifier sees once.
-__attribute__((noinline)) uint64_t check_of_frame(struct xdp_md* ctx) {
+static __always_inline int may_refuse_member(void) {
+  struct peel_xdp_tally* tally = own_tally();
+  return tally && take(&tally->refusals_of_members, PEEL_XDP_REFUSALS);
+}
+
+// The check of the packet in a frame, in functions that the verifier sees once.
+__attribute__((noinline)) uint64_t plain_check_of(struct xdp_md* ctx) {
   frame_byte* frame = frame_of(ctx);
   if (!reaches(ctx, frame, PEEL_AT_WORDS)) return 0;
   const struct peel_packet header = *packet_of(frame);
   struct running_check sums = check_header(&header);
   check_words(&sums, words_of(frame), frame_end(ctx));
   return check_value(&sums, 10 + (uint64_t)header.words);
+}
+
+__attribute__((noinline)) uint64_t keyed_check_of(struct xdp_md* ctx, uint64_t key0, uint64_t key1) {
+  frame_byte* frame = frame_of(ctx);
+  if (!reaches(ctx, frame, PEEL_AT_WORDS)) return 0;
+  return keyed_check(packet_of(frame), frame_end(ctx), key0, key1);
+}
+
+static __always_inline uint64_t check_of(struct xdp_md* ctx, const struct peel_xdp_job* job) {
+  return job && job->keyed ? keyed_check_of(ctx, job->key[0], job->key[1]) : plain_check_of(ctx);
+}
+
+// The cookie goes back as it came: who cannot know it cannot have caused this. Nobody has a key of a job that is
+// unknown.
+static __always_inline int send_refusal(struct xdp_md* ctx, const struct peel_packet* packet,
+                                        enum peel_wire_reason reason, const struct peel_xdp_job* job) {
+  struct peel_packet refusal = *packet;
+  refusal.kind = PEEL_KIND_REFUSAL;
+  refusal.operation = reason;
+  refusal.words = 0;
+  if (bpf_xdp_adjust_tail(ctx, -4 * (int)packet->words) != 0) return XDP_DROP;
+  frame_byte* frame = frame_of(ctx);
+  if (!reaches(ctx, frame, PEEL_AT_WORDS)) return XDP_DROP;
+  *packet_of(frame) = refusal;
+  const uint64_t check = check_of(ctx, job);
+  frame = frame_of(ctx);
+  if (!reaches(ctx, frame, PEEL_AT_WORDS)) return XDP_DROP;
+  packet_of(frame)->check = check;
+  make_reply(frame, sizeof refusal);
+  struct peel_xdp_tally* tally = own_tally();
+  if (tally) ++tally->sent;
+  return send_back(ctx);
+}
+
+// Of a worker that is in.
+static __always_inline int refuse(struct xdp_md* ctx, enum peel_drop why, const struct peel_packet* packet,
+                                  enum peel_wire_reason reason, const struct peel_xdp_job* job,
+                                  struct peel_xdp_job_tally* share) {
+  drop(why, share);
+  return may_refuse_member() ? send_refusal(ctx, packet, reason, job) : XDP_DROP;
+}
+
+// Of no job that is here. Its check is looked at only as long as it would be answered.
+static __always_inline int refuse_stranger(struct xdp_md* ctx, const struct peel_packet* packet) {
+  if (!may_refuse_stranger()) return drop(PEEL_DROP_UNKNOWN_JOB, 0);
+  if (plain_check_of(ctx) != packet->check) return drop(PEEL_DROP_CORRUPT, 0);
+  drop(PEEL_DROP_UNKNOWN_JOB, 0);
+  return send_refusal(ctx, packet, PEEL_REASON_UNKNOWN_JOB, 0);
 }
 
 static __always_inline int is_forged(const struct peel_xdp_job* job, frame_byte* frame, uint8_t worker) {
@@ -79,10 +123,10 @@ static __always_inline int is_forged(const struct peel_xdp_job* job, frame_byte*
 
 // With the slot locked. What is to be sent, if anything, is in the packet afterwards, but for its header.
 static __always_inline enum peel_verdict serve(struct xdp_md* ctx, struct peel_xdp_slot* slot,
-                                               const struct peel_packet* packet, uint64_t gone, int* complete,
-                                               struct running_check* sums) {
+                                               struct peel_xdp_words* held, const struct peel_packet* packet,
+                                               uint64_t gone, int* complete, struct running_check* sums) {
   const enum peel_verdict verdict = peel_slot_judge(&slot->slot, packet, slot->everybody, gone);
-  uint32_t* into = slot->words[packet->round & 1];
+  uint32_t* into = held->version[packet->round & 1];
   if (verdict == PEEL_BEGIN || verdict == PEEL_COMBINE) {
     frame_byte* frame = frame_of(ctx);
     const void* end = frame_end(ctx);
@@ -106,10 +150,17 @@ static __always_inline enum peel_verdict serve(struct xdp_md* ctx, struct peel_x
 }
 
 // The words are there already.
-static __always_inline int send_result(struct xdp_md* ctx, const struct peel_packet* result, int everybody) {
+static __always_inline int send_result(struct xdp_md* ctx, const struct peel_packet* result,
+                                       const struct peel_xdp_job* job, int everybody) {
   frame_byte* frame = frame_of(ctx);
   if (!reaches(ctx, frame, PEEL_AT_WORDS)) return XDP_DROP;
   *packet_of(frame) = *result;
+  if (job->keyed) {
+    const uint64_t check = keyed_check_of(ctx, job->key[0], job->key[1]);
+    frame = frame_of(ctx);
+    if (!reaches(ctx, frame, PEEL_AT_WORDS)) return XDP_DROP;
+    packet_of(frame)->check = check;
+  }
   make_reply(frame, (uint16_t)(sizeof *result + 4 * result->words));
   if (!everybody) {
     struct peel_xdp_tally* tally = own_tally();
@@ -126,7 +177,8 @@ static __always_inline int take_slot(struct xdp_md* ctx, struct peel_packet* pac
                                      struct peel_xdp_job_tally* share) {
   const uint32_t place = job->first_slot + packet->slot;
   struct peel_xdp_slot* slot = bpf_map_lookup_elem(&slots, &place);
-  if (!slot) return drop(PEEL_DROP_NO_SLOT, share);
+  struct peel_xdp_words* held = bpf_map_lookup_elem(&words_of_slots, &place);
+  if (!slot || !held) return drop(PEEL_DROP_NO_SLOT, share);
   // Of the result, should there be one.
   const uint8_t sender = packet->worker;
   packet->kind = PEEL_KIND_RESULT;
@@ -139,9 +191,9 @@ static __always_inline int take_slot(struct xdp_md* ctx, struct peel_packet* pac
   bpf_spin_lock(&slot->lock);
   if (slot->owner != packet->cookie) {
     bpf_spin_unlock(&slot->lock);
-    return refuse(ctx, PEEL_DROP_UNKNOWN_JOB, packet, PEEL_REASON_UNKNOWN_JOB, share);
+    return refuse(ctx, PEEL_DROP_UNKNOWN_JOB, packet, PEEL_REASON_UNKNOWN_JOB, 0, share);
   }
-  const enum peel_verdict verdict = serve(ctx, slot, packet, gone, &complete, &sums);
+  const enum peel_verdict verdict = serve(ctx, slot, held, packet, gone, &complete, &sums);
   bpf_spin_unlock(&slot->lock);
 
   struct peel_xdp_tally* tally = own_tally();
@@ -165,14 +217,14 @@ static __always_inline int take_slot(struct xdp_md* ctx, struct peel_packet* pac
     case PEEL_EARLY:
       return drop(PEEL_DROP_EARLY, share);
     case PEEL_MISMATCH:
-      return refuse(ctx, PEEL_DROP_MISMATCH, packet, PEEL_REASON_MISMATCH, share);
+      return refuse(ctx, PEEL_DROP_MISMATCH, packet, PEEL_REASON_MISMATCH, job, share);
     default:
-      return refuse(ctx, PEEL_DROP_HOPELESS, packet, PEEL_REASON_WORKER_GONE, share);
+      return refuse(ctx, PEEL_DROP_HOPELESS, packet, PEEL_REASON_WORKER_GONE, job, share);
   }
   packet->kind = PEEL_KIND_RESULT;
   packet->worker = 0;
   packet->check = check_value(&sums, 10 + (uint64_t)packet->words);
-  return send_result(ctx, packet, complete);
+  return send_result(ctx, packet, job, complete);
 }
 
 static __always_inline int take_data(struct xdp_md* ctx, frame_byte* frame, uint64_t bytes) {
@@ -186,20 +238,57 @@ static __always_inline int take_data(struct xdp_md* ctx, frame_byte* frame, uint
       (uint64_t)(frame_end(ctx) - (const void*)frame) != PEEL_AT_PACKET + bytes) {
     return drop(PEEL_DROP_MALFORMED, 0);
   }
-  if (check_of_frame(ctx) != packet.check) return drop(PEEL_DROP_CORRUPT, 0);
   const uint32_t number = packet.job;
   const struct peel_xdp_job* job = bpf_map_lookup_elem(&jobs, &number);
-  if (!job || !job->active || job->cookie != packet.cookie) {
-    return refuse(ctx, PEEL_DROP_UNKNOWN_JOB, &packet, PEEL_REASON_UNKNOWN_JOB, 0);
-  }
+  if (!job || !job->active || job->cookie != packet.cookie) return refuse_stranger(ctx, &packet);
   struct peel_xdp_job_tally* share = bpf_map_lookup_elem(&job_tallies, &number);
   if (is_forged(job, frame, packet.worker)) return drop(PEEL_DROP_FORGED, share);
-  if (share) {
-    ++share->received;
-    share->heard_ns = bpf_ktime_get_coarse_ns();
-  }
+  if (check_of(ctx, job) != packet.check) return drop(PEEL_DROP_CORRUPT, share);
+  if (share) ++share->received;
   if (packet.slot >= job->slot_count || packet.words > job->words) return drop(PEEL_DROP_NO_SLOT, share);
   return take_slot(ctx, &packet, job, share);
+}
+
+// What the daemon would answer, by its length and verb.
+static __always_inline int is_request(const struct peel_control* control, uint64_t bytes) {
+  return control->magic == PEEL_WIRE_MAGIC && control->version == PEEL_WIRE_VERSION &&
+         peel_is_request(control->verb, bytes, PEEL_XDP_LONGEST_PROBE);
+}
+
+// Only workers know the cookie of a job, so what holds it is not counted: a flood must not keep signs of life out.
+static __always_inline int is_of_a_job(const struct peel_control* control) {
+  if (control->verb != PEEL_VERB_KEEPALIVE && control->verb != PEEL_VERB_LEAVE) return 0;
+  const uint32_t number = control->job;
+  const struct peel_xdp_job* job = bpf_map_lookup_elem(&jobs, &number);
+  return job && job->active && job->cookie == control->cookie;
+}
+
+// Requests whose challenge holds have budgets of their own: a flood with the address of a worker leaves those alone.
+static __always_inline int may_ask(uint32_t address, int proven) {
+  const uint32_t place = (uint32_t)(address * settings.seed >> 32) % PEEL_XDP_SOURCES;
+  struct peel_xdp_source* source = bpf_map_lookup_elem(&sources, &place);
+  struct peel_xdp_tally* tally = own_tally();
+  if (!source || !tally) return 0;
+  if (proven) return take(&source->proven, PEEL_XDP_REQUESTS_OF_SOURCE) && take(&tally->proven, PEEL_XDP_REQUESTS);
+  return take(&source->unproven, PEEL_XDP_REQUESTS_OF_SOURCE) && take(&tally->unproven, PEEL_XDP_REQUESTS);
+}
+
+// As the daemon made it in that window for this address of IPv4, in a function that the verifier sees once.
+__attribute__((noinline)) uint64_t challenge_of(uint32_t address, uint16_t port, uint64_t incarnation,
+                                                uint64_t window) {
+  const struct peel_asker asker = {{0, (uint64_t)address << 32 | 0xFFFF0000}, bpf_ntohs(port), incarnation};
+  return peel_challenge(settings.challenge_key[0], settings.challenge_key[1], &asker, window);
+}
+
+// By the clock that the daemon reads.
+static __always_inline int is_fresh(frame_byte* frame, const struct peel_control* control) {
+  const uint32_t address = ip_of(frame)->saddr;
+  const uint16_t port = udp_of(frame)->source;
+  const uint64_t incarnation = control->incarnation;
+  const uint64_t challenge = control->challenge;
+  const uint64_t window = bpf_ktime_get_ns() / PEEL_NS_PER_MS / PEEL_CHALLENGE_MS;
+  return challenge == challenge_of(address, port, incarnation, window) ||
+         (window != 0 && challenge == challenge_of(address, port, incarnation, window - 1));
 }
 
 // A request to join comes by the port that results have to leave by.
@@ -212,16 +301,32 @@ static __always_inline void remember_door(const struct xdp_md* ctx, frame_byte* 
   bpf_map_update_elem(&doors, &challenge, &door, BPF_ANY);
 }
 
+static __always_inline int drop_unheard(enum peel_drop why) {
+  struct peel_xdp_tally* tally = own_tally();
+  if (tally) ++tally->received;
+  return drop(why, 0);
+}
+
+// The daemon counts what it gets.
+static __always_inline int take_control(const struct xdp_md* ctx, frame_byte* frame, uint64_t bytes) {
+  const struct peel_control* control = (const void*)packet_of(frame);
+  if (!reaches(ctx, frame, PEEL_AT_PACKET + sizeof *control) || !is_request(control, bytes)) {
+    return drop_unheard(PEEL_DROP_MALFORMED);
+  }
+  if (is_of_a_job(control)) return XDP_PASS;
+  const int fresh = control->verb != PEEL_VERB_HELLO && is_fresh(frame, control);
+  if (!may_ask(ip_of(frame)->saddr, fresh)) return drop_unheard(PEEL_DROP_BUDGET);
+  if (fresh && control->verb == PEEL_VERB_JOIN) remember_door(ctx, frame, control);
+  return XDP_PASS;
+}
+
 SEC("xdp.frags")
 int peel_ingress(struct xdp_md* ctx) {
   frame_byte* frame = frame_of(ctx);
   if (!reaches(ctx, frame, PEEL_AT_PACKET) || !is_for(frame, settings.address, settings.port)) return XDP_PASS;
   const uint64_t bytes = (uint64_t)bpf_ntohs(udp_of(frame)->len) - sizeof(struct udphdr);
-  const struct peel_control* control = (const void*)packet_of(frame);
-  if (reaches(ctx, frame, PEEL_AT_PACKET + sizeof *control) && bytes >= sizeof *control &&
-      control->kind == PEEL_KIND_CONTROL) {
-    if (control->verb == PEEL_VERB_JOIN) remember_door(ctx, frame, control);
-    return XDP_PASS;
+  if (reaches(ctx, frame, PEEL_AT_WORDS) && packet_of(frame)->kind == PEEL_KIND_CONTROL) {
+    return take_control(ctx, frame, bytes);
   }
   return take_data(ctx, frame, bytes);
 }
@@ -232,7 +337,7 @@ int peel_egress(struct xdp_md* ctx) {
   if (!reaches(ctx, frame, PEEL_AT_WORDS)) return XDP_DROP;
   const struct peel_xdp_port port = {.ifindex = ctx->egress_ifindex, .job = packet_of(frame)->job};
   const struct peel_xdp_way* way = bpf_map_lookup_elem(&ways, &port);
-  if (!way) return drop(PEEL_DROP_UNSENT, 0);
+  if (!way || way->cookie != packet_of(frame)->cookie) return drop(PEEL_DROP_UNSENT, 0);
   __builtin_memcpy(ethernet_of(frame)->h_dest, way->worker, ETH_ALEN);
   __builtin_memcpy(ethernet_of(frame)->h_source, way->here, ETH_ALEN);
   ip_of(frame)->daddr = way->endpoint.address;

@@ -6,8 +6,13 @@
 #include <atomic>
 #include <cstring>
 
+#include "switch/wire/control.h"
+
 namespace peel::aggregator {
 namespace {
+
+constexpr unsigned kDoorless = 8;  // requests of a worker, within 0.4 s: its door was not forgotten each time
+constexpr std::size_t kMostDoorless = 256;
 
 // The program reads while this is written; what it must see first is written first.
 template <typename T>
@@ -22,40 +27,17 @@ peel_xdp_endpoint endpoint_of(const Endpoint& from) {
   return endpoint;
 }
 
-std::uint64_t challenge_of(std::span<const std::uint8_t> datagram) {
-  peel_control control;
-  std::memcpy(&control, datagram.data(), sizeof control);
-  return control.challenge;
-}
-
 }  // namespace
 
-XdpAggregator::XdpAggregator(XdpProgram& program, const Limits& limits, const Keys& keys, std::uint64_t seed)
+XdpAggregator::XdpAggregator(XdpProgram& program, const Limits& limits, const Keys& keys, std::uint64_t seed,
+                             const Journal& journal)
     : program_(program),
       cookies_(keys.boot, seed),
       jobs_(
-          limits, [this] { return cookies_.draw(); }, *this),
-      admission_(jobs_, *this, keys) {}
-
-std::vector<std::uint8_t> XdpAggregator::on_control(const Endpoint& from, std::span<const std::uint8_t> datagram,
-                                                    Time now) {
-  ++own_.received;
-  jobs_.expire(now);
-  peel_xdp_door door{};
-  visitor_.reset();
-  if (datagram.size() >= sizeof(peel_control) && program_.find_door(challenge_of(datagram), door)) visitor_ = door;
-  Admission::Reply reply = admission_.answer(from, datagram, now);
-  if (!reply.is_signed) ++own_.dropped[PEEL_DROP_UNSIGNED];
-  return std::move(reply.datagram);
-}
-
-void XdpAggregator::on_stray() noexcept {
-  ++own_.received;
-  ++own_.dropped[PEEL_DROP_MALFORMED];
-}
+          limits, [this] { return cookies_.draw(); }, *this, journal),
+      admission_(jobs_, *this, keys, journal) {}
 
 bool XdpAggregator::began(const Job& job) {
-  if (!program_.begin_ports(job.number, job.workers)) return false;
   program_.clear_job_tallies(job.number);
   peel_xdp_job& entry = program_.job(job.number);
   entry = {};
@@ -64,44 +46,61 @@ bool XdpAggregator::began(const Job& job) {
   entry.words = job.words;
   entry.workers = job.workers;
   entry.cookie = job.cookie;
-  auto fresh = std::make_unique<peel_xdp_slot>();
-  fresh->owner = job.cookie;
-  fresh->everybody = job.everybody();
-  for (std::uint32_t i = 0; i < job.slot_count; ++i) program_.write_slot(job.first_slot + i, *fresh);
+  if (jobs_.limits().sign) {
+    const detail::PacketKey key = detail::packet_key(job.key);
+    entry.key[0] = key.first;
+    entry.key[1] = key.second;
+    entry.keyed = 1;
+  }
+  peel_xdp_slot fresh{};
+  fresh.owner = job.cookie;
+  fresh.everybody = job.everybody();
+  program_.write_slots(job.first_slot, job.slot_count, fresh);
   publish(entry.active, std::uint8_t{1});
   return true;
 }
 
 void XdpAggregator::changed(const Job& job) {
   peel_xdp_job& entry = program_.job(job.number);
+  publish<std::uint16_t>(entry.words, job.words);
   publish<std::uint64_t>(entry.joined, job.joined);
   publish<std::uint64_t>(entry.gone, job.gone);
 }
 
 // A result is copied once for each port, so a port has one worker of a job. It may also have vanished by now.
-bool XdpAggregator::let_in(const Job& job, unsigned worker) {
-  if (!visitor_ || program_.has_port(job.number, visitor_->ifindex)) return false;
+Entry XdpAggregator::let_in(const Job& job, unsigned worker) {
+  const std::uint64_t incarnation = job.members[worker].incarnation;
+  peel_xdp_door door{};
+  if (!program_.find_door(job.members[worker].challenge, door)) return miss_door(incarnation);
+  std::erase_if(doorless_, [&](const Doorless& one) { return one.incarnation == incarnation; });
+  if (program_.has_port(job.number, door.ifindex)) return Entry::closed;
   peel_xdp_way way{};
-  way.endpoint = endpoint_of(job.endpoints[worker]);
-  std::copy_n(visitor_->worker, sizeof way.worker, way.worker);
-  std::copy_n(visitor_->here, sizeof way.here, way.here);
+  way.cookie = job.cookie;
+  way.endpoint = endpoint_of(job.members[worker].endpoint);
+  std::copy_n(door.worker, sizeof way.worker, way.worker);
+  std::copy_n(door.here, sizeof way.here, way.here);
   program_.job(job.number).endpoint[worker] = way.endpoint;
-  return program_.add_port(job.number, worker, visitor_->ifindex, way);
+  return program_.add_port(job.number, worker, door.ifindex, way) ? Entry::open : Entry::closed;
+}
+
+// The program remembers few doors, so that of a request may be forgotten before the request is read; the next one
+// brings it again. A worker that never has one came by no port of this switch.
+Entry XdpAggregator::miss_door(std::uint64_t incarnation) {
+  const auto known = std::find_if(doorless_.begin(), doorless_.end(),
+                                  [&](const Doorless& one) { return one.incarnation == incarnation; });
+  if (known != doorless_.end()) return ++known->requests >= kDoorless ? Entry::closed : Entry::unknown;
+  if (doorless_.size() == kMostDoorless) doorless_.pop_front();
+  doorless_.push_back({incarnation, 1});
+  return Entry::unknown;
 }
 
 void XdpAggregator::ended(const Job& job) {
   publish(program_.job(job.number).active, std::uint8_t{0});
-  program_.end_ports(job.number);
-}
-
-Time XdpAggregator::heard(const Job& job) const {
-  std::uint64_t latest = 0;
-  for (const auto& one : program_.job_tallies(job.number)) latest = std::max<std::uint64_t>(latest, one.heard_ns);
-  return std::chrono::duration_cast<Time>(std::chrono::nanoseconds(latest));
+  program_.remove_ports(job.number);
 }
 
 Tally XdpAggregator::tally() const {
-  Tally total = own_;
+  Tally total = admission_.tally();
   for (const auto& one : program_.tallies()) {
     Tally core{one.received, one.combined, one.completed, one.repeated, one.sent, {}};
     std::copy_n(one.dropped, core.dropped.size(), core.dropped.begin());

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
-#include <vector>
+#include <deque>
 
 #include "switch/core/admission.h"
 #include "switch/core/cookies.h"
@@ -15,34 +13,35 @@
 
 namespace peel::aggregator {
 
-class XdpAggregator final : private JobListener, private Census {
+class XdpAggregator final : private JobListener, public Census {
  public:
-  XdpAggregator(XdpProgram& program, const Limits& limits, const Keys& keys, std::uint64_t seed);
+  XdpAggregator(XdpProgram& program, const Limits& limits, const Keys& keys, std::uint64_t seed,
+                const Journal& journal = {});
 
-  // The reply, empty if there is none. Ends silent jobs too.
-  std::vector<std::uint8_t> on_control(const Endpoint& from, std::span<const std::uint8_t> datagram, Time now);
-  // Something else that got to the daemon.
-  void on_stray() noexcept;
-  void count_sent(std::uint64_t packets) noexcept { own_.sent += packets; }
+  Admission& admission() noexcept { return admission_; }
+  JobTable& jobs() noexcept { return jobs_; }
 
-  [[nodiscard]] const JobTable& jobs() const noexcept { return jobs_; }
   [[nodiscard]] Tally tally() const override;
   [[nodiscard]] JobTally tally_of(const Job& job) const override;
   [[nodiscard]] std::uint32_t busy_slots(const Job& job) const override;
 
  private:
   [[nodiscard]] bool began(const Job& job) override;
-  [[nodiscard]] bool let_in(const Job& job, unsigned worker) override;
+  [[nodiscard]] Entry let_in(const Job& job, unsigned worker) override;
   void changed(const Job& job) override;
   void ended(const Job& job) override;
-  [[nodiscard]] Time heard(const Job& job) const override;
+  Entry miss_door(std::uint64_t incarnation);
 
   XdpProgram& program_;
   Cookies cookies_;
   JobTable jobs_;
   Admission admission_;
-  Tally own_;                             // of what the daemon saw
-  std::optional<peel_xdp_door> visitor_;  // by which the request came that is being answered
+  // Workers that wanted in, and whose door was unknown; the last ones.
+  struct Doorless {
+    std::uint64_t incarnation = 0;
+    unsigned requests = 0;
+  };
+  std::deque<Doorless> doorless_;
 };
 
 }  // namespace peel::aggregator

@@ -18,9 +18,15 @@ enum {
   PEEL_XDP_WORDS = (PEEL_XDP_MTU - PEEL_WIRE_IP_BYTES - 40) / 4,
   PEEL_XDP_STEP = 8,  // words that a loop handles at a time
 
-  PEEL_XDP_REFUSALS = 256,  // of one core in a window: whoever floods the switch gets few answers
-  PEEL_XDP_REFUSAL_WINDOW_MS = 100,
+  // What one core does in a window: whoever floods the switch gets few answers, and leaves the daemon time for others.
+  PEEL_XDP_WINDOW_MS = 100,
+  PEEL_XDP_REFUSALS = 256,            // to strangers, and as many to workers that are in
+  PEEL_XDP_REQUESTS = 2000,           // control packets that the daemon gets, from all addresses
+  PEEL_XDP_REQUESTS_OF_SOURCE = 200,  // and from one; a host of 16 workers that join needs some 30
+  PEEL_XDP_SOURCES = 1024,            // that are counted apart
+
   PEEL_XDP_DOORS = 4096,  // requests to join that are remembered
+  PEEL_XDP_LONGEST_PROBE = PEEL_WIRE_MTU_LARGE - PEEL_WIRE_IP_BYTES,
 };
 PEEL_WIRE_ASSERT(sizeof(struct peel_packet) == 40, "the number of words depends on it");
 
@@ -29,6 +35,8 @@ struct peel_xdp_settings {
   uint32_t address;  // in network order, as is the port
   uint16_t port;
   uint16_t zero;
+  uint64_t seed;              // odd and at random: which addresses share a budget cannot be foreseen
+  uint64_t challenge_key[2];  // with which the daemon makes challenges
 };
 
 struct peel_xdp_endpoint {
@@ -41,42 +49,63 @@ struct peel_xdp_job {
   uint64_t cookie;
   uint64_t joined;  // bitmaps of workers
   uint64_t gone;
+  uint64_t key[2];
   uint32_t first_slot;
   uint16_t slot_count;
   uint16_t words;
   uint8_t workers;
   uint8_t active;  // 0: nobody's; written last when a job begins, first when it ends
-  uint8_t zero[6];
+  uint8_t keyed;   // 1: the check of its packets takes the key
+  uint8_t zero[5];
   struct peel_xdp_endpoint endpoint[PEEL_WIRE_MAX_WORKERS];
 };
 
-// The loops look at PEEL_XDP_STEP words at a time, so there is room for as many behind the last.
+// What a job that begins must write anew, so it is kept apart from the words. The lock is of both.
 struct peel_xdp_slot {
   struct bpf_spin_lock lock;
   uint32_t zero;
   uint64_t owner;  // the cookie of its job
   uint64_t everybody;
   struct peel_slot slot;
-  uint32_t words[2][PEEL_XDP_WORDS + PEEL_XDP_STEP];
+};
+
+// Of even and of odd rounds. The loops look at PEEL_XDP_STEP words at a time, so there is room for as many behind the
+// last.
+struct peel_xdp_words {
+  uint32_t version[2][PEEL_XDP_WORDS + PEEL_XDP_STEP];
 };
 
 // By which port a request to join came, and between which stations. Kept by the request's challenge, which only its
-// sender can know.
+// sender can know, and only if the challenge holds: strangers must not push out what the daemon has yet to read.
 struct peel_xdp_door {
   uint32_t ifindex;
   uint8_t worker[6];
   uint8_t here[6];
 };
 
-// How a result gets to the worker of a job at a port.
+// How a result gets to the worker of a job at a port. The number of a job is used again, its cookie is not.
 struct peel_xdp_port {
   uint32_t ifindex;
   uint32_t job;
 };
 struct peel_xdp_way {
+  uint64_t cookie;
   uint8_t worker[6];
   uint8_t here[6];
   struct peel_xdp_endpoint endpoint;
+  uint32_t zero;
+};
+
+// What may still be done, and when that was reckoned.
+struct peel_xdp_budget {
+  uint64_t filled_ns;
+  uint64_t left;
+};
+
+// What one address may ask the daemon, of one core.
+struct peel_xdp_source {
+  struct peel_xdp_budget unproven;
+  struct peel_xdp_budget proven;
 };
 
 // Of one core, since the switch started.
@@ -87,15 +116,16 @@ struct peel_xdp_tally {
   uint64_t repeated;
   uint64_t sent;
   uint64_t dropped[PEEL_DROPS];
-  uint64_t refusals_since_ms;
-  uint64_t refusals;
+  struct peel_xdp_budget refusals_of_strangers;
+  struct peel_xdp_budget refusals_of_members;
+  struct peel_xdp_budget unproven;  // requests, as those of one address
+  struct peel_xdp_budget proven;
 };
 
 struct peel_xdp_job_tally {
   uint64_t received;
   uint64_t completed;
   uint64_t dropped;
-  uint64_t heard_ns;  // of the clock that only goes forward
 };
 
 #endif

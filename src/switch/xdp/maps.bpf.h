@@ -26,6 +26,13 @@ struct {
 } slots SEC(".maps");
 
 struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, uint32_t);
+  __type(value, struct peel_xdp_words);
+} words_of_slots SEC(".maps");
+
+struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, PEEL_XDP_DOORS);
   __type(key, uint64_t);
@@ -58,6 +65,13 @@ struct {
   __type(key, uint32_t);
   __type(value, struct peel_xdp_tally);
 } tallies SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, PEEL_XDP_SOURCES);
+  __type(key, uint32_t);
+  __type(value, struct peel_xdp_source);
+} sources SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

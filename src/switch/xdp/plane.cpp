@@ -1,22 +1,22 @@
 #include "switch/xdp/plane.h"
 
-#include <chrono>
-
 #include "peel/error.h"
-#include "switch/core/aggregator.h"
 #include "switch/xdp/aggregator.h"
+#include "switch/xdp/privileges.h"
 
 namespace peel::aggregator {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};  // for the wish to stop
-
-Time now() { return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch()); }
-
 // Frames for others go by the ports too, so the program must know which are for this switch.
 const detail::Address& one_address(const detail::Address& listen) {
+  if (listen.storage.ss_family != AF_INET) {
+    throw Error(
+        ErrorCode::unsupported,
+        "The xdp plane takes packets of IPv4 alone. Give it an IPv4 address, as in --listen 10.0.0.1:7077, or take "
+        "--plane udp for IPv6.");
+  }
   const auto& four = reinterpret_cast<const sockaddr_in&>(listen.storage);
-  if (listen.storage.ss_family != AF_INET || four.sin_addr.s_addr == INADDR_ANY) {
+  if (four.sin_addr.s_addr == INADDR_ANY) {
     throw Error(ErrorCode::invalid_argument,
                 "The xdp plane needs the IPv4 address that workers send to. Write it as --listen 10.0.0.1:7077.");
   }
@@ -26,32 +26,25 @@ const detail::Address& one_address(const detail::Address& listen) {
 }  // namespace
 
 struct XdpPlane::Parts {
-  Parts(const detail::Address& listen, const Limits& limits, const Keys& keys, std::uint64_t seed)
-      : socket(AF_INET, &one_address(listen)),
-        program(socket.local(), limits),
-        aggregator(program, limits, keys, seed) {
-    socket.receive_singly();
+  Parts(const detail::Address& listen, const Limits& limits, const Keys& keys, std::uint64_t seed, const Journal& log)
+      : control(one_address(listen)),
+        program(control.address(), limits, keys.boot, seed),
+        aggregator(program, limits, keys, seed, log),
+        journal(log) {
+    aggregator.admission().set_data_port(control.address().port());
   }
 
-  bool turn() {
-    return socket.receive([&](const detail::Address& from, std::span<const std::uint8_t> datagram) {
-      if (!Aggregator::is_control(datagram)) return aggregator.on_stray();
-      const auto reply = aggregator.on_control({from.bytes(), from.port()}, datagram, now());
-      const detail::Datagram out{&from, reply, {}};
-      if (!reply.empty()) aggregator.count_sent(socket.send({&out, 1}));
-    }) != 0;
-  }
-
-  detail::DatagramSocket socket;
+  ControlLoop control;
   XdpProgram program;
   XdpAggregator aggregator;
+  Journal journal;
   std::vector<std::string> generic;
   std::vector<std::string> veths;
 };
 
 XdpPlane::XdpPlane(const detail::Address& listen, const std::vector<std::string>& interfaces, const Limits& limits,
-                   const Keys& keys, std::uint64_t seed)
-    : parts_(std::make_unique<Parts>(listen, limits, keys, seed)) {
+                   const Keys& keys, std::uint64_t seed, const Journal& journal)
+    : parts_(std::make_unique<Parts>(listen, limits, keys, seed, journal)) {
   for (const std::string& interface : interfaces) {
     if (parts_->program.attach(interface) == XdpProgram::Mode::generic) {
       parts_->generic.push_back(interface);
@@ -65,16 +58,24 @@ XdpPlane::~XdpPlane() = default;
 
 unsigned XdpPlane::most_mtu() noexcept { return PEEL_XDP_MTU; }
 
-detail::Address XdpPlane::address() const { return parts_->socket.local(); }
+std::uint64_t XdpPlane::memory(const Limits& limits) { return XdpProgram::memory(limits); }
+
+detail::Address XdpPlane::address() const { return parts_->control.address(); }
 
 const std::vector<std::string>& XdpPlane::generic() const noexcept { return parts_->generic; }
 
 const std::vector<std::string>& XdpPlane::veths() const noexcept { return parts_->veths; }
 
-void XdpPlane::run(const std::atomic<bool>& stop) {
-  while (!stop.load(std::memory_order_relaxed)) {
-    if (!parts_->turn()) parts_->socket.wait(kLook);
-  }
+void XdpPlane::give_up_privileges() {
+  aggregator::give_up_privileges([] { return true; });
+}
+
+// Nothing has to stand still: the program reads a job and the owner of a slot only when they are complete.
+void XdpPlane::run(Orders& orders) {
+  aggregator::give_up_privileges([&] { return parts_->program.can_use_maps(); });
+  const auto standstill = [](const std::function<void()>& change) { change(); };
+  XdpAggregator& aggregator = parts_->aggregator;
+  parts_->control.run(aggregator.admission(), aggregator.jobs(), aggregator, parts_->journal, standstill, orders);
 }
 
 }  // namespace peel::aggregator

@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <system_error>
 
 #include "peel/error.h"
@@ -121,7 +123,9 @@ thread_local std::string LoadLog::text_;
 
 void XdpProgram::Unload::operator()(peel_xdp* skeleton) const noexcept { peel_xdp__destroy(skeleton); }
 
-XdpProgram::XdpProgram(const detail::Address& listen, const Limits& limits) : ports_(limits.jobs) {
+XdpProgram::XdpProgram(const detail::Address& listen, const Limits& limits, const std::array<std::uint8_t, 32>& boot,
+                       std::uint64_t seed)
+    : ports_(limits.jobs) {
   libbpf_set_print(nullptr);  // what goes wrong is told by exceptions
   expect_xdp();
   const LoadLog log;
@@ -131,10 +135,13 @@ XdpProgram::XdpProgram(const detail::Address& listen, const Limits& limits) : po
   auto& settings = skeleton_->rodata->settings;
   settings.address = four.sin_addr.s_addr;
   settings.port = four.sin_port;
+  settings.seed = seed | 1;
+  std::memcpy(settings.challenge_key, boot.data(), sizeof settings.challenge_key);
   bpf_map__set_max_entries(skeleton_->maps.jobs, limits.jobs);
   bpf_map__set_max_entries(skeleton_->maps.ports, limits.jobs);
   bpf_map__set_max_entries(skeleton_->maps.job_tallies, limits.jobs);
   bpf_map__set_max_entries(skeleton_->maps.slots, limits.slots);
+  bpf_map__set_max_entries(skeleton_->maps.words_of_slots, limits.slots);
   bpf_map__set_max_entries(skeleton_->maps.ways, std::uint32_t{limits.jobs} * PEEL_WIRE_MAX_WORKERS);
   const int code = peel_xdp__load(skeleton_.get());
   if (code != 0) refuse_to_load(-code);
@@ -142,6 +149,7 @@ XdpProgram::XdpProgram(const detail::Address& listen, const Limits& limits) : po
   void* memory = mmap(nullptr, jobs_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_of(skeleton_->maps.jobs), 0);
   if (memory == MAP_FAILED) fail("Sharing memory with the XDP program", errno);
   jobs_ = static_cast<peel_xdp_job*>(memory);
+  make_ports();
 }
 
 XdpProgram::~XdpProgram() {
@@ -150,6 +158,18 @@ XdpProgram::~XdpProgram() {
     if (ports.map >= 0) close(ports.map);
   }
   if (jobs_ != nullptr) munmap(jobs_, jobs_bytes_);
+}
+
+std::uint64_t XdpProgram::memory(const Limits& limits) {
+  // The kernel keeps some sixty bytes with each entry of a hash map, and a page with each map.
+  constexpr std::uint64_t kEntry = 64;
+  constexpr std::uint64_t kMap = 4096;
+  const std::uint64_t of_slot = sizeof(peel_xdp_slot) + sizeof(peel_xdp_words);
+  const std::uint64_t of_job = sizeof(peel_xdp_job) + cores() * sizeof(peel_xdp_job_tally) + kMap +
+                               PEEL_WIRE_MAX_WORKERS * (kEntry + sizeof(peel_xdp_port) + sizeof(peel_xdp_way));
+  const std::uint64_t of_core = sizeof(peel_xdp_tally) + PEEL_XDP_SOURCES * sizeof(peel_xdp_source);
+  const std::uint64_t doors = PEEL_XDP_DOORS * (kEntry + sizeof(std::uint64_t) + sizeof(peel_xdp_door));
+  return limits.slots * of_slot + limits.jobs * of_job + cores() * of_core + doors;
 }
 
 XdpProgram::Mode XdpProgram::attach(const std::string& interface) {
@@ -194,8 +214,20 @@ bool XdpProgram::is_veth(const std::string& interface) {
 int XdpProgram::ingress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_ingress); }
 int XdpProgram::egress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_egress); }
 
-void XdpProgram::write_slot(std::uint32_t number, const peel_xdp_slot& slot) {
-  expect(bpf_map_update_elem(fd_of(skeleton_->maps.slots), &number, &slot, BPF_F_LOCK), "Writing a slot");
+void XdpProgram::write_slots(std::uint32_t first, std::uint32_t count, const peel_xdp_slot& slot) {
+  constexpr std::uint32_t kBatch = 512;
+  std::vector<std::uint32_t> numbers(std::min(count, kBatch));
+  const std::vector<peel_xdp_slot> values(numbers.size(), slot);
+  bpf_map_batch_opts options{};
+  options.sz = sizeof options;
+  options.elem_flags = BPF_F_LOCK;
+  for (const std::uint32_t end = first + count; first < end;) {
+    auto written = std::min(end - first, kBatch);
+    std::iota(numbers.begin(), numbers.begin() + written, first);
+    first += written;
+    expect(bpf_map_update_batch(fd_of(skeleton_->maps.slots), numbers.data(), values.data(), &written, &options),
+           "Writing slots");
+  }
 }
 
 peel_xdp_slot XdpProgram::read_slot(std::uint32_t number) const {
@@ -212,15 +244,28 @@ void XdpProgram::put_door(std::uint64_t challenge, const peel_xdp_door& door) {
   expect(bpf_map_update_elem(fd_of(skeleton_->maps.doors), &challenge, &door, BPF_ANY), "Writing a door");
 }
 
-bool XdpProgram::begin_ports(std::uint32_t job, std::uint32_t workers) {
-  end_ports(job);
-  const int map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "peel_ports", sizeof(std::uint32_t), sizeof(bpf_devmap_val),
-                                 workers, nullptr);
-  if (map < 0) return false;
-  ports_[job].map = map;
-  if (bpf_map_update_elem(fd_of(skeleton_->maps.ports), &job, &map, BPF_ANY) == 0) return true;
-  end_ports(job);
-  return false;
+// A map for each job, now, since a process without privileges cannot make any. All are written in one call: the kernel
+// waits for running programs after each.
+void XdpProgram::make_ports() {
+  constexpr rlim_t kOthers = 256;  // descriptors of this process
+  rlimit descriptors{};
+  expect(getrlimit(RLIMIT_NOFILE, &descriptors), "Reading the limit of descriptors");
+  if (descriptors.rlim_cur < ports_.size() + kOthers) {
+    descriptors.rlim_cur = std::min<rlim_t>(descriptors.rlim_max, ports_.size() + kOthers);
+    expect(setrlimit(RLIMIT_NOFILE, &descriptors), "Raising the limit of descriptors");
+  }
+  std::vector<std::uint32_t> numbers;
+  std::vector<int> maps;
+  for (Ports& ports : ports_) {
+    ports.map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "peel_ports", sizeof(std::uint32_t), sizeof(bpf_devmap_val),
+                               PEEL_WIRE_MAX_WORKERS, nullptr);
+    expect(ports.map, "Making the map of a job's ports");
+    numbers.push_back(static_cast<std::uint32_t>(numbers.size()));
+    maps.push_back(ports.map);
+  }
+  auto count = static_cast<std::uint32_t>(maps.size());
+  expect(bpf_map_update_batch(fd_of(skeleton_->maps.ports), numbers.data(), maps.data(), &count, nullptr),
+         "Writing the maps of the jobs' ports");
 }
 
 bool XdpProgram::add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t ifindex, const peel_xdp_way& way) {
@@ -234,25 +279,31 @@ bool XdpProgram::add_port(std::uint32_t job, std::uint32_t worker, std::uint32_t
     (void)bpf_map_delete_elem(fd_of(skeleton_->maps.ways), &port);
     return false;
   }
-  ports.ifindexes.push_back(ifindex);
+  ports.used.push_back({worker, ifindex});
   return true;
 }
 
 bool XdpProgram::has_port(std::uint32_t job, std::uint32_t ifindex) const noexcept {
-  const auto& all = ports_[job].ifindexes;
-  return std::find(all.begin(), all.end(), ifindex) != all.end();
+  const auto& used = ports_[job].used;
+  return std::any_of(used.begin(), used.end(), [&](const Port& one) { return one.ifindex == ifindex; });
 }
 
-void XdpProgram::end_ports(std::uint32_t job) {
+void XdpProgram::remove_ports(std::uint32_t job) {
   Ports& ports = ports_[job];
-  if (ports.map < 0) return;
-  (void)bpf_map_delete_elem(fd_of(skeleton_->maps.ports), &job);
-  for (const std::uint32_t ifindex : ports.ifindexes) {
-    const peel_xdp_port port{.ifindex = ifindex, .job = job};
+  for (const Port& one : ports.used) {
+    (void)bpf_map_delete_elem(ports.map, &one.worker);
+    const peel_xdp_port port{.ifindex = one.ifindex, .job = job};
     (void)bpf_map_delete_elem(fd_of(skeleton_->maps.ways), &port);
   }
-  close(ports.map);
-  ports = {};
+  ports.used.clear();
+}
+
+bool XdpProgram::can_use_maps() const noexcept {
+  const std::uint64_t nobody = 0;  // is sent this challenge, or so seldom that it does not matter
+  peel_xdp_door door{};
+  const int doors = fd_of(skeleton_->maps.doors);
+  return bpf_map_update_elem(doors, &nobody, &door, BPF_ANY) == 0 && bpf_map_lookup_elem(doors, &nobody, &door) == 0 &&
+         bpf_map_delete_elem(doors, &nobody) == 0;
 }
 
 std::vector<peel_xdp_tally> XdpProgram::tallies() const {

@@ -4,6 +4,7 @@
 #ifndef PEEL_SWITCH_XDP_WORDS_BPF_H
 #define PEEL_SWITCH_XDP_WORDS_BPF_H
 
+#include "switch/wire/siphash.h"
 #include "switch/xdp/layout.h"
 
 enum { PEEL_XDP_STEPS = PEEL_XDP_WORDS / PEEL_XDP_STEP };
@@ -93,6 +94,31 @@ static __always_inline void copy_checked(uint32_t* into, const void* end, const 
     *into++ = *from;
     check_word(sums, *from++);
   }
+}
+
+// The check of a packet with a key: of its header, with the check as zero, and of the words up to `end`.
+static __always_inline uint64_t keyed_check(const struct peel_packet* header, const void* end, uint64_t key0,
+                                            uint64_t key1) {
+  struct peel_siphash state;
+  peel_siphash_begin(&state, key0, key1);
+  const uint64_t* eights = (const uint64_t*)header;
+  uint64_t bytes = sizeof *header;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) peel_siphash_add(&state, eights[i]);
+  peel_siphash_add(&state, 0);
+  eights += 5;
+  for (int i = 0; i < PEEL_XDP_WORDS / 2; ++i) {
+    if ((const void*)(eights + 1) > end) break;
+    peel_siphash_add(&state, *eights++);
+    bytes += 8;
+  }
+  const uint32_t* last = (const uint32_t*)eights;
+  uint64_t rest = 0;
+  if ((const void*)(last + 1) <= end) {
+    rest = *last;
+    bytes += 4;
+  }
+  return peel_siphash_end(&state, rest, bytes);
 }
 
 #endif
