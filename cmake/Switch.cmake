@@ -7,7 +7,8 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   endif()
   list(APPEND peel_transports switch)
 
-  file(GLOB peel_switch_sources CONFIGURE_DEPENDS src/switch/core/*.cpp src/switch/udp/*.cpp)
+  file(GLOB peel_switch_sources CONFIGURE_DEPENDS src/switch/core/*.cpp src/switch/control/*.cpp
+    src/switch/udp/*.cpp)
   add_library(peel_switch STATIC EXCLUDE_FROM_ALL ${peel_switch_sources})
   target_include_directories(peel_switch PRIVATE src)
   target_compile_options(peel_switch PRIVATE ${peel_strict_warnings})

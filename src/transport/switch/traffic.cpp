@@ -27,6 +27,12 @@ std::uint32_t tag_of(const Collective& what, std::uint32_t number) {
 
 }  // namespace
 
+Error unknown_job(const std::string& switch_name) {
+  return {ErrorCode::transport, "The switch at " + switch_name +
+                                    " does not know this job any more: it was started anew, or it heard nothing of "
+                                    "the workers for too long. Make a new communicator on all workers."};
+}
+
 Haul::Haul(Collective& collective, std::size_t chunk_words)
     : what(collective),
       carriage(collective),
@@ -55,12 +61,25 @@ void Traffic::begin(const std::shared_ptr<Haul>& haul) {
   if (haul->chunks != 0) hauls_.push_back(haul);
 }
 
-void Traffic::progress() {
+void Traffic::progress(Ways ways) {
   for (unsigned i = 0; i < kReceptions; ++i) {
     const bool received = port_.receive([this](std::span<const std::uint8_t> datagram) { take(datagram); }) != 0;
-    const bool sent = send_some();
+    const bool sent = ways == Ways::both && send_some();
     if (!received && !sent) break;
   }
+}
+
+// Only who saw one of them can quote the cookie.
+bool Traffic::was_refused() {
+  bool found = false;
+  port_.receive_refused([&](std::span<const std::uint8_t> quote) {
+    peel_packet packet;
+    if (quote.size() < sizeof packet) return;
+    std::memcpy(&packet, quote.data(), sizeof packet);
+    found |= packet.magic == PEEL_WIRE_MAGIC && packet.kind == PEEL_KIND_DATA && packet.job == admittance_.job &&
+             packet.cookie == admittance_.cookie && packet.worker == rank_;
+  });
+  return found;
 }
 
 bool Traffic::send_some() {
@@ -109,7 +128,7 @@ void Traffic::pack(std::uint64_t chunk, std::size_t place) {
   header.cookie = admittance_.cookie;
   header.tag = haul.tag;
   header.words = static_cast<std::uint16_t>(body.size() / 4);
-  header.check = check_of(header, body.data());
+  header.check = check_of(header, body.data(), key());
   parcels_[place] = {.lane = lane_of(slot, admittance_.slot_count, admittance_.lanes),
                      .head = {reinterpret_cast<const std::uint8_t*>(&header), sizeof header},
                      .body = body};
@@ -130,7 +149,7 @@ void Traffic::take(std::span<const std::uint8_t> datagram) {
     return;
   }
   const std::uint8_t* words = datagram.data() + sizeof packet;
-  if (check_of(packet, words) != packet.check) return;
+  if (check_of(packet, words, key()) != packet.check) return;
   if (packet.kind == PEEL_KIND_RESULT) land(packet, words);
   if (packet.kind == PEEL_KIND_REFUSAL && packet.worker == rank_) {
     // Only of what is still awaited: a packet that came late may be refused though its result is here.
@@ -164,21 +183,17 @@ microseconds Traffic::quiet(microseconds most) const {
   return std::clamp(std::chrono::duration_cast<microseconds>(*deadline - steady_clock::now()), microseconds(0), most);
 }
 
-void Traffic::refuse(peel_wire_reason reason) const {
-  const std::string where = "The switch at " + port_.switch_name();
+void Traffic::refuse(peel_wire_reason reason) {
   switch (reason) {
     case PEEL_REASON_MISMATCH:
-      throw Error(ErrorCode::disagreement, where +
+      throw Error(ErrorCode::disagreement, "The switch at " + port_.switch_name() +
                                                " found that workers combine different things: their collectives differ "
                                                "in length, type or order. Call the same ones on every worker.");
     case PEEL_REASON_WORKER_GONE:
-      throw Error(
-          ErrorCode::transport,
-          where + " says that a worker left this job, or joined it anew. Make a new communicator on all workers.");
+      hopeless_ = true;
+      return;
     default:
-      throw Error(ErrorCode::transport, where +
-                                            " does not know this job any more: it was started anew, or the job was "
-                                            "silent for too long. Make a new communicator on all workers.");
+      throw Error(unknown_job(port_.switch_name()));
   }
 }
 

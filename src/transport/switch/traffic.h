@@ -5,10 +5,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "peel/buffer.h"
 #include "peel/communicator.h"
+#include "peel/error.h"
 #include "switch/wire/wire.h"
 #include "transport/switch/carriage.h"
 #include "transport/switch/membership.h"
@@ -16,6 +18,9 @@
 #include "transport/switch/window.h"
 
 namespace peel::detail {
+
+// What is wrong when a switch has forgotten its jobs.
+Error unknown_job(const std::string& switch_name);
 
 // A collective under way. Its result overwrites the data chunk by chunk.
 struct Haul {
@@ -39,13 +44,18 @@ class Traffic {
   Traffic(Port& port, const Admittance& admittance, unsigned rank, std::uint32_t limit);
 
   void begin(const std::shared_ptr<Haul>& haul);
-  // Receives and sends what it can without waiting, in bounded time. Throws peel::Error when the switch refuses.
-  void progress();
+  enum class Ways : std::uint8_t { in, both };
+  // Receives, and sends, what it can without waiting, in bounded time. Throws peel::Error when the switch refuses.
+  void progress(Ways ways = Ways::both);
+
+  // Whether data of this job came back because nobody listens at the switch.
+  bool was_refused();
 
   [[nodiscard]] std::uint64_t landings() const noexcept { return landings_; }
+  // A worker that is gone would have to send: what is under way will never be complete.
+  [[nodiscard]] bool hopeless() const noexcept { return hopeless_; }
   // How long nothing will happen unless something arrives; at most `most`.
   [[nodiscard]] std::chrono::microseconds quiet(std::chrono::microseconds most) const;
-  [[nodiscard]] const Admittance& admittance() const noexcept { return admittance_; }
   [[nodiscard]] std::size_t chunk_words() const noexcept { return admittance_.words; }
 
  private:
@@ -54,7 +64,8 @@ class Traffic {
   bool send_some();
   void pack(std::uint64_t chunk, std::size_t place);
   Haul* haul_of(std::uint64_t chunk);
-  [[noreturn]] void refuse(peel_wire_reason reason) const;
+  [[nodiscard]] const PacketKey* key() const noexcept { return admittance_.key ? &*admittance_.key : nullptr; }
+  void refuse(peel_wire_reason reason);
 
   Port& port_;
   Admittance admittance_;
@@ -64,6 +75,7 @@ class Traffic {
   std::uint64_t chunks_ = 0;                 // that were ever begun
   std::uint32_t hauls_begun_ = 0;
   std::uint64_t landings_ = 0;
+  bool hopeless_ = false;
 
   std::deque<std::uint64_t> unsent_;  // chunks that the port had no room for
   std::vector<std::uint64_t> batch_;
