@@ -50,10 +50,18 @@ class Passage {
   std::unique_ptr<Operation> operation_;
 };
 
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
 // It can be left before its Python object is gone: tracebacks keep those alive.
 class SwitchWorker {
  public:
-  explicit SwitchWorker(const SwitchOptions& options) : through_(make_switch(options)), timeout_(options.timeout) {}
+  // All workers join within `options.timeout`; `timeout` is that of its collectives.
+  SwitchWorker(SwitchOptions options, std::chrono::milliseconds timeout) : timeout_(timeout) {
+    options.granted = [this](const SwitchGrant& grant) { slots_ = grant.slots; };  // while it joins, and never again
+    through_ = make_switch(options);
+  }
 
   std::unique_ptr<Passage> start(Collective& what) {
     return std::make_unique<Passage>(through_, joined().start(what, /*channel=*/0, timeout_));
@@ -67,6 +75,7 @@ class SwitchWorker {
            joined().offers(Collective::Kind::all_gather, ElementType::int8);
   }
   [[nodiscard]] bool sums_floats() const { return joined().offers(Collective::Kind::sum, ElementType::float32); }
+  [[nodiscard]] unsigned slots() const noexcept { return slots_; }
   void leave() { through_.reset(); }
 
  private:
@@ -77,6 +86,7 @@ class SwitchWorker {
 
   std::shared_ptr<Communicator> through_;
   std::chrono::milliseconds timeout_;
+  unsigned slots_ = 0;
 };
 
 }  // namespace
@@ -90,7 +100,7 @@ void bind_switch(nb::module_& m) {
       .def(
           "__init__",
           [](SwitchWorker* self, std::string address, std::string secret, std::string job, unsigned rank, unsigned size,
-             unsigned slots, unsigned mtu, double timeout) {
+             unsigned slots, unsigned mtu, double within, double timeout) {
             new (self) SwitchWorker({.address = std::move(address),
                                      .secret = std::move(secret),
                                      .job = std::move(job),
@@ -98,15 +108,18 @@ void bind_switch(nb::module_& m) {
                                      .size = size,
                                      .slots = slots,
                                      .mtu = mtu,
-                                     .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000))});
+                                     .timeout = milliseconds_of(within)},
+                                    milliseconds_of(timeout));
           },
-          nb::kw_only(), "address"_a, "secret"_a, "job"_a, "rank"_a, "size"_a, "slots"_a, "mtu"_a, "timeout"_a,
-          Unlocked())
+          nb::kw_only(), "address"_a, "secret"_a, "job"_a, "rank"_a, "size"_a, "slots"_a, "mtu"_a, "within"_a,
+          "timeout"_a, Unlocked(),
+          "All workers join within so many seconds; the other time-out is that of its collectives.")
       .def("start", &SwitchWorker::start, "what"_a, nb::keep_alive<0, 2>(), Unlocked())
       .def("measure_link", &SwitchWorker::measure_link, Unlocked(),
            "Latency, and bytes per second of the link and of a copy; the same on all workers.")
       .def_prop_ro("moves_buffers", &SwitchWorker::moves_buffers)
       .def_prop_ro("sums_floats", &SwitchWorker::sums_floats)
+      .def_prop_ro("slots", &SwitchWorker::slots, "That the switch gave the job; perhaps fewer than it asked for.")
       .def("leave", &SwitchWorker::leave, Unlocked());
 }
 

@@ -2,19 +2,40 @@
 
 A lane joins the switch as a worker of a job of its own, as it has a process group of its own over Gloo: a job combines
 one stream of collectives.
+
+A switch may have no place for a job, and may say so to some workers while it lets others in. So workers join in attempts:
+each has as long as an attempt lasts, then tells the others by the store how it fared, and all draw the same conclusion.
+Attempts are short at first, since a worker that was let in hears only at the end of one that another was refused. A worker
+that gives up leaves, and the switch may tell the others so before their time is over: they are lost then, and that is no
+failure if somebody says that he gave up.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import secrets
+import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import count
 
 from . import _core
 from ._link import LinkFacts
+from ._rendezvous import CannotConnect, Round
+from .errors import Error, Misuse, TimedOut, TransportFailed
 
+_log = logging.getLogger("peelreduce")
 _VARIABLE = "PEEL_SWITCH_SECRET"
 _SLOTS = 256  # of a lane; two of them have what one communicator of the library has
+_LONGEST_PREFIX = 40  # a switch takes names of 63 bytes
+# Seconds of the first attempt to join, and by how much each further one is longer. Three workers on loopback join both
+# lanes in 0.015 s, or hear in 0.004 s that all of them are refused; if one alone is, the others know after 1.07 s.
+_ATTEMPT, _LONGER = 1.0, 4
+_SHORTEST = 0.1  # seconds, for the last attempt
+_JOINED, _LATE, _REFUSED, _LOST = "joined", "late: ", "refused: ", "lost: "  # what a worker tells of an attempt
+_WORD = 2.0  # seconds in which a worker that left has told why; it takes some milliseconds
 _MOVES_BUFFERS = ("split", "gather")
 
 
@@ -25,15 +46,21 @@ class Switch:
     It adds integers and ORs: gradients are summed as fixed-point numbers, by the strategies packed and sketch. Those of
     a GPU are copied to host memory and back.
 
+    A switch that has no room for the workers, no port for one of them, or is being shut down, is done without: a warning
+    is logged, and sums go over the process group until all states with this transport are closed, one of their sums fails,
+    or reset() is called. After that the switch is asked again.
+
     Args:
         address: of the switch, as host:port.
         secret: what lets workers in; that of the environment variable PEEL_SWITCH_SECRET unless it is given.
         mtu: of packets to the switch, the same on all workers; 0 takes that of the route, up to 9,000.
+        prefix: of the names of jobs, such as "team-a/", for a switch whose secrets are by prefix. At most 40 characters.
     """
 
     address: str
     secret: str = field(default="", repr=False)
     mtu: int = 0
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         if not hasattr(_core, "SwitchWorker"):
@@ -42,14 +69,24 @@ class Switch:
             object.__setattr__(self, "secret", os.environ.get(_VARIABLE, ""))
         if not self.secret:
             raise ValueError(f"A switch needs a secret; give the one that it was started with, or set {_VARIABLE}.")
+        if len(self.prefix) > _LONGEST_PREFIX or not all("!" <= character <= "~" for character in self.prefix):
+            raise ValueError(
+                f"The prefix of job names has at most {_LONGEST_PREFIX} letters, digits and signs of ASCII, and no spaces; "
+                f"{self.prefix!r} is not one."
+            )
 
     def fingerprint(self) -> str:
         """The same for all workers that were told the same."""
-        told = repr((self.address, self.secret, self.mtu))
+        told = repr((self.address, self.secret, self.mtu, self.prefix))
         return hashlib.blake2s(told.encode(), digest_size=8).hexdigest()
 
-    def join(self, job: str, rank: int, size: int, timeout: float) -> SwitchTransport:
-        """As one of several workers, all of which join this job, which is nobody else's."""
+    def draw_job(self) -> str:
+        """A name that nobody else has, so that no two runs and no two groups ever meet in one job; a number follows it."""
+        return f"{self.prefix}torch/{secrets.token_hex(6)}/"
+
+    def join(self, job: str, rank: int, size: int, *, within: float, timeout: float) -> SwitchTransport:
+        """As one of several workers, all of which join this job, which is nobody else's, within so many seconds. The other
+        time-out is that of its collectives."""
         worker = _core.SwitchWorker(
             address=self.address,
             secret=self.secret,
@@ -58,6 +95,7 @@ class Switch:
             size=size,
             slots=_SLOTS,
             mtu=self.mtu,
+            within=within,
             timeout=timeout,
         )
         return SwitchTransport(worker, rank, size)
@@ -86,6 +124,7 @@ class SwitchTransport:
         self._worker = worker
         self.rank = rank
         self.size = size
+        self.slots = worker.slots  # that the switch gave
         self.moves_buffers = worker.moves_buffers
         self.sums_floats = worker.sums_floats
 
@@ -104,6 +143,70 @@ class SwitchTransport:
     def close(self) -> None:
         """Leaves, so that the switch has its slots back."""
         self._worker.leave()
+
+
+class Refused(Exception):  # noqa: N818: users do not see it, since their sums go another way
+    """The switch has no place for these workers. All of them have this, and none is in."""
+
+
+def join_all(switch: Switch, round_: Round, lanes: int, timeout: float) -> list[SwitchTransport]:
+    """Has the workers of a round join a job for each lane. Raises Refused on all of them alike; an error that one of them
+    raises, the others hear of in the round."""
+    end = time.monotonic() + timeout
+    drawn = round_.collect("jobs", switch.draw_job(), timeout)[0]
+    for attempt in count():
+        jobs = [f"{drawn}{attempt * lanes + lane}" for lane in range(lanes)]  # new ones, in which nobody was before
+        transports: list[SwitchTransport] = []
+        told = _JOINED
+        with ExitStack() as leaving:
+            try:
+                for job in jobs:
+                    begin = time.monotonic()
+                    within = min(_ATTEMPT * _LONGER**attempt, max(end - begin, _SHORTEST))
+                    transports.append(switch.join(job, round_.rank, round_.size, within=within, timeout=timeout))
+                    leaving.callback(transports[-1].close)
+            except Error as error:
+                is_over = time.monotonic() - begin >= within
+                leaving.close()  # before the others go on
+                told = _outcome(error, round_, f"attempts/{attempt}", is_over=is_over)
+            everybody = round_.collect(f"attempts/{attempt}", told, timeout)
+            if all(one == _JOINED for one in everybody):
+                leaving.pop_all()
+                _note_joined(switch, jobs, min(transport.slots for transport in transports))
+                return transports
+        for worker, one in enumerate(everybody):
+            if one.startswith(_REFUSED):
+                raise Refused(f"Worker {worker} was told: {one.removeprefix(_REFUSED)}")
+        if time.monotonic() >= end:
+            raise TimedOut(next(one.removeprefix(_LATE) for one in everybody if one.startswith(_LATE)))
+    raise AssertionError  # attempts do not end
+
+
+def _outcome(error: Error, round_: Round, attempt: str, *, is_over: bool) -> str:
+    """What a worker tells the others of an attempt that failed; raises the error if another attempt is of no use."""
+    if error.code == "unsupported":
+        return _REFUSED + str(error)
+    if isinstance(error, TimedOut) and is_over:  # before that, it is the switch that has not answered for long
+        return _LATE + str(error)
+    if isinstance(error, TransportFailed) and round_.hear(attempt, (_LATE, _REFUSED), _WORD):
+        return _LOST + str(error)
+    if isinstance(error, Misuse):  # such as a wrong secret
+        raise CannotConnect(str(error)) from error
+    raise error
+
+
+def _note_joined(switch: Switch, jobs: list[str], slots: int) -> None:
+    names = " and ".join(jobs)
+    _log.info("Sums go through the switch at %s, as its jobs %s.", switch.address, names)
+    if slots < _SLOTS:
+        _log.warning(
+            "The switch at %s gave %d of the %d slots that each of the jobs %s asked for, so sums may be slower; start it "
+            "with more --slots or fewer --jobs.",
+            switch.address,
+            slots,
+            _SLOTS,
+            names,
+        )
 
 
 def check_transport(transport: Switch | None, strategy: str) -> None:
