@@ -40,6 +40,8 @@ class Watch {
         return raw();
       case 2:
         return applicant_.leave(jobs_[draw_.below(2)], from(draw_.below(kWorkers)));
+      case 3:
+        return live();
       default:
         return data();
     }
@@ -73,19 +75,34 @@ class Watch {
     const peel_control reply = applicant_.join(request, from(worker));
     if (reply.verb != PEEL_VERB_ADMITTED) return;
     demand(reply.slot_count != 0 && reply.slot_count <= 3 && reply.words <= 8 && reply.job < 3);
+    demand(reply.joined != 0 && reply.joined < 1U << kWorkers);
     jobs_[which] = reply;
   }
 
+  void live() {
+    const auto worker = static_cast<unsigned>(draw_.below(kWorkers));
+    peel_control member = jobs_[draw_.below(2)];
+    member.worker = static_cast<std::uint8_t>(worker);
+    const peel_control state = applicant_.keep_alive(member, from(worker), draw_.below(1 << 10));
+    demand(state.verb == 0 || state.verb == PEEL_VERB_STATE || state.verb == PEEL_VERB_REFUSED);
+    aggregator_.jobs().tick(applicant_.now);
+    for (const auto& notice : aggregator_.admission().notices()) {
+      demand(notice.datagram.size() == sizeof(peel_control));
+      if (draw_.below(2) != 0) aggregator_.admission().take_refused(notice.datagram);
+    }
+  }
+
   void raw() {
-    Bytes bytes(draw_.below(120));
+    Bytes bytes(draw_.below(2) != 0 ? sizeof(peel_control) : draw_.below(200));
     for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(draw_.below(256));
     if (bytes.size() >= 4 && draw_.below(2) != 0) {
       bytes[0] = PEEL_WIRE_MAGIC & 0xFF;
       bytes[1] = PEEL_WIRE_MAGIC >> 8;
       bytes[2] = PEEL_WIRE_VERSION;
     }
-    if (Aggregator::is_control(bytes)) {
-      demand(aggregator_.on_control(from(0), bytes, applicant_.now).empty());
+    if (bytes.size() >= 4 && bytes[3] == PEEL_KIND_CONTROL) {
+      const Bytes reply = aggregator_.admission().take({from(0), {}, bytes}, applicant_.now);
+      demand(reply.size() <= bytes.size());
       return;
     }
     if (bytes.size() >= sizeof(peel_packet) && draw_.below(2) != 0) {
@@ -139,7 +156,7 @@ class Watch {
   }
 
   ByteDraw& draw_;
-  Aggregator aggregator_{limits(), {peel::testing::kSecret, {}}, 1};
+  Aggregator aggregator_{limits(), {peel::aggregator::Secrets(peel::testing::kSecret), {}}, 1};
   Applicant applicant_{aggregator_};
   peel_control jobs_[2]{};
   std::map<Key, Round> rounds_;

@@ -19,16 +19,23 @@ import tempfile
 import time
 
 PREFIX = "peelnet"
-BURST_BYTES = 64 << 10  # a larger burst lets small messages through unshaped
 QUEUE_BYTES = 64 << 20  # more than the TCP windows of ten senders: a full queue would drop, and measure TCP instead
 MTU = 9000  # as in clusters. At 1500 headers take 4.4% of the rate, and two cores barely keep up
 # Above the burst, tbf cuts packets up one by one: dense all-reduce takes twice as long then. Close below it, every
 # packet waits for a full bucket, and a timer that is late loses tokens. 1 gbit, 2 cores: best from 16 to 28 thousand.
 PACKET_BYTES = 24000
+# What a link that was idle has saved up passes faster than the rate, so a burst is as small as it can be: a packet, and
+# what a timer that is late by so much would lose. More than 64 KiB never helped.
+LATE_S = 330e-6
+LARGEST_BURST_BYTES = 64 << 10
 # Reno is in every kernel and may be chosen in a namespace; without drops it differs from others only in being steady
 # (the machine's default may be BBR, whose probing made times vary by 20%). The buffers are Linux's defaults.
 TCP = ("net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_rmem=4096 131072 6291456",
        "net.ipv4.tcp_wmem=4096 16384 4194304")
+
+
+def burst_bytes(rate_bits):
+    return min(LARGEST_BURST_BYTES, int(PACKET_BYTES + LATE_S * rate_bits / 8))
 
 
 class RigError(Exception):
@@ -137,7 +144,7 @@ class Hosts:
     def shape(self, rate_bits):
         for namespace, device in self.ends():
             call("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
-                 "rate", f"{int(rate_bits)}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+                 "rate", f"{int(rate_bits)}bit", "burst", str(burst_bytes(rate_bits)), "limit", str(QUEUE_BYTES))
 
     def take_redirects(self):
         """Lets the hosts receive what an XDP program redirects to them: a veth does so where it collects packets."""
@@ -146,8 +153,8 @@ class Hosts:
         for name in self.names:
             call("ip", "netns", "exec", name, "ethtool", "-K", "eth0", "gro", "on")
 
-    def lose(self, share, port):
-        """Loses this share of the UDP packets to and from a port, where they arrive. Many kernels have no netem."""
+    def lose(self, share, first, last):
+        """Loses this share of the UDP packets to and from these ports, where they arrive. Many kernels have no netem."""
         if not shutil.which("nft"):
             raise RigError("nft was not found; install nftables")
         chance = ("numgen", "random", "mod", "100000", "<", str(round(share * 100000)))
@@ -156,7 +163,7 @@ class Hosts:
             call(*nft, "add", "table", "inet", PREFIX)
             call(*nft, "add", "chain", "inet", PREFIX, "lose", "{ type filter hook input priority 0 ; }")
             call(*nft, "flush", "chain", "inet", PREFIX, "lose")
-            call(*nft, "add", "rule", "inet", PREFIX, "lose", "udp", field, str(port), *chance, "drop")
+            call(*nft, "add", "rule", "inet", PREFIX, "lose", "udp", field, f"{first}-{last}", *chance, "drop")
 
     def dropped(self):
         """Packets that a queue refused so far; 0, or the figures are about TCP's recovery."""

@@ -6,10 +6,12 @@ import json
 import pathlib
 import secrets
 import subprocess
+import sys
 
 from hosts import RigError
 
-PORT = 7077
+PORT = 7077  # of control packets; behind it there is one for each thread
+PORTS = (PORT, PORT + 16)
 
 
 class Switch:
@@ -18,7 +20,9 @@ class Switch:
         self.prefix = ["ip", "netns", "exec", hosts.switch, program, "switch"]
         self.address = f"{hosts.switch_address}:{PORT}"
         self.secret_file = pathlib.Path(scratch) / "secret"
+        self.secret_file.touch(0o600)
         self.secret_file.write_text(secrets.token_hex() + "\n")
+        self.log_file = pathlib.Path(scratch) / "log"
         self.plane = ["--mtu", str(mtu)] if plane == "udp" else ["--plane", plane, "--interface", ",".join(hosts.ports)]
         self.plane += options
         if plane == "xdp":
@@ -27,10 +31,15 @@ class Switch:
         self.options = ["--switch", self.address, "--secret-file", str(self.secret_file)]
 
     def __enter__(self):
-        self.process = subprocess.Popen(
-            [*self.prefix, "--listen", self.address, *self.plane, "--secret-file", str(self.secret_file)],
-            stdout=subprocess.PIPE, text=True, start_new_session=True)
-        if not self.process.stdout.readline().startswith("listening"):
+        with open(self.log_file, "w") as log:
+            self.process = subprocess.Popen(
+                [*self.prefix, "--listen", self.address, *self.plane, "--secret-file", str(self.secret_file)],
+                stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        started = self.process.stdout.readline().startswith("listening")
+        # What it says to people, without the events that it logs.
+        said = [line for line in self.log_file.read_text().splitlines(True) if not line.startswith("time=")]
+        print(*said, sep="", end="", file=sys.stderr)
+        if not started:
             self.process.wait()
             raise RigError("peel switch did not start; see what it says above")
         return self
@@ -43,10 +52,16 @@ class Switch:
             self.process.kill()
             self.process.wait()
 
-    def status(self, *options):
-        done = subprocess.run([*self.prefix, "status", "--connect", self.address, "--secret-file",
-                               str(self.secret_file), *options], capture_output=True, text=True)
+    def status(self, *options, host=None):
+        """As a host sees it; the switch's own, unless one is named."""
+        prefix = ["ip", "netns", "exec", host, self.program, "switch"] if host else self.prefix
+        done = subprocess.run([*prefix, "status", "--connect", self.address, "--secret-file", str(self.secret_file),
+                               *options], capture_output=True, text=True)
         return done.stdout + done.stderr
 
-    def status_json(self):
-        return json.loads(self.status("--json", "-"))
+    def status_json(self, host=None):
+        said = self.status("--json", "-", host=host)
+        try:
+            return json.loads(said)
+        except ValueError:
+            raise RigError(f"peel switch status failed: {said.strip()}") from None

@@ -32,7 +32,7 @@ struct Switch : ::testing::Test {
     return {outcome.words.begin(), outcome.words.end()};
   }
 
-  Aggregator aggregator{Limits{}, {testing::kSecret, {}}, 1};
+  Aggregator aggregator{Limits{}, {Secrets(testing::kSecret), {}}, 1};
   Applicant applicant{aggregator};
   peel_control admitted;
 };
@@ -149,11 +149,79 @@ TEST_F(Switch, TellsWorkersOfOneThatIsGone) {
   EXPECT_EQ(dropped(PEEL_DROP_HOPELESS), 1u);
 }
 
+// What has no job or cookie is looked at closely only as long as somebody would be told of it.
+TEST_F(Switch, LooksAtFewOfAFloodOfDamage) {
+  peel_packet header = data_header(admitted, 0, 0, 0);
+  header.cookie ^= 1;
+  Bytes damaged = to_bytes(header, {1});
+  damaged.back() ^= 1;
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(send(damaged, 0).to, Outcome::To::nobody);
+  EXPECT_EQ(dropped(PEEL_DROP_CORRUPT), 256u);
+  EXPECT_EQ(dropped(PEEL_DROP_UNKNOWN_JOB), 744u);
+}
+
+TEST_F(Switch, RefusesMembersWhateverStrangersSend) {
+  peel_packet strange = data_header(admitted, 0, 0, 0);
+  strange.cookie ^= 1;
+  for (int i = 0; i < 1000; ++i) send(to_bytes(strange, {1}), 9);
+  peel_control farewell = admitted;
+  farewell.worker = 1;
+  applicant.leave(farewell, endpoint(1));
+  EXPECT_EQ(send(0, 0, 0, {1}).header.operation, PEEL_REASON_WORKER_GONE);
+}
+
+struct SignedSwitch : ::testing::Test {
+  static Limits limits() {
+    Limits all;
+    all.sign = true;
+    return all;
+  }
+  // As the worker finds it in what it is told.
+  static detail::PacketKey key_of(const peel_control& admitted) {
+    auto bytes = detail::mask_of(testing::kSecret, admitted);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] ^= admitted.key[i];
+    return detail::packet_key(bytes);
+  }
+  Outcome send(peel_packet header, std::uint32_t word, const detail::PacketKey* key) {
+    Bytes datagram = to_bytes(header, {word});
+    header.words = 1;
+    if (key != nullptr) header.check = detail::check_of(header, &word, key);
+    if (key != nullptr) std::memcpy(datagram.data(), &header, sizeof header);
+    return aggregator.on_data(0, endpoint(header.worker), datagram, {});
+  }
+
+  Aggregator aggregator{limits(), {Secrets(testing::kSecret), {}}, 1};
+  Applicant applicant{aggregator};
+};
+
+TEST_F(SignedSwitch, TakesAndSendsOnlyWhatTheKeyMade) {
+  const peel_control first = applicant.join(0, 2);
+  const peel_control second = applicant.join(1, 2);
+  EXPECT_EQ(first.flags, PEEL_FLAG_SIGNED);
+  const detail::PacketKey key = key_of(first);
+  EXPECT_EQ(key_of(second).first, key.first) << "one key for a job";
+  EXPECT_NE(std::memcmp(first.key, second.key, sizeof first.key), 0) << "and nobody sees it on the wire";
+  EXPECT_EQ(send(data_header(first, 0, 0, 0), 1, nullptr).to, Outcome::To::nobody);
+  EXPECT_EQ(aggregator.tally().dropped[PEEL_DROP_CORRUPT], 1u);
+  EXPECT_EQ(aggregator.tally().combined, 0u);
+  send(data_header(first, 0, 0, 0), 1, &key);
+  const Outcome sum = send(data_header(first, 1, 0, 0), 2, &key);
+  ASSERT_EQ(sum.to, Outcome::To::everybody);
+  EXPECT_EQ(sum.words[0], 3u);
+  EXPECT_EQ(sum.header.check, detail::check_of(sum.header, sum.words.data(), &key));
+  peel_control farewell = second;
+  farewell.worker = 1;
+  applicant.leave(farewell, endpoint(1));
+  const Outcome refusal = send(data_header(first, 0, 1, 0), 1, &key);
+  EXPECT_EQ(refusal.header.operation, PEEL_REASON_WORKER_GONE);
+  EXPECT_EQ(refusal.header.check, detail::check_of(refusal.header, nullptr, &key));
+}
+
 // A lane touches its own slots only: with two lanes, those of the other are none of its business.
 TEST(SwitchLanes, HaveTheirOwnSlots) {
   Limits limits;
   limits.lanes = 2;
-  Aggregator aggregator(limits, {testing::kSecret, {}}, 1);
+  Aggregator aggregator(limits, {Secrets(testing::kSecret), {}}, 1);
   const Applicant applicant{aggregator};
   const peel_control admitted = applicant.join(0, 1);
   ASSERT_EQ(admitted.lanes, 2);

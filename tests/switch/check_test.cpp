@@ -89,5 +89,35 @@ TEST(Check, CoversTheHeader) {
   }
 }
 
+// The example of the paper on SipHash, whose message is fifteen bytes.
+TEST(Check, KeyedByWhatOthersCallSipHash) {
+  peel_siphash state;
+  peel_siphash_begin(&state, 0x0706050403020100, 0x0f0e0d0c0b0a0908);
+  peel_siphash_add(&state, 0x0706050403020100);
+  EXPECT_EQ(peel_siphash_end(&state, 0x0e0d0c0b0a0908, 15), 0xa129ca6149be45e5U);
+}
+
+TEST(Check, KeyedNoticesEveryBitAndAnotherKey) {
+  testing::SeededDraw random(5);
+  for (const std::uint16_t count : {1, 2, 7}) {
+    Packet packet(random, count);
+    PacketKey key{random.bits(), random.bits()};
+    const std::uint64_t right = check_of(packet.header, packet.words.data(), &key);
+    EXPECT_NE(right, packet.check());
+    for (std::uint64_t bit = 0; bit < 32U * count; ++bit) {
+      packet.flip(bit);
+      EXPECT_NE(check_of(packet.header, packet.words.data(), &key), right);
+      packet.flip(bit);
+    }
+    packet.header.round ^= 1;
+    EXPECT_NE(check_of(packet.header, packet.words.data(), &key), right);
+    packet.header.round ^= 1;
+    packet.header.check = 5;
+    EXPECT_EQ(check_of(packet.header, packet.words.data(), &key), right) << "whatever its check is now";
+    key.second ^= 1;
+    EXPECT_NE(check_of(packet.header, packet.words.data(), &key), right);
+  }
+}
+
 }  // namespace
 }  // namespace peel::detail

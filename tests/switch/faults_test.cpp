@@ -65,6 +65,43 @@ TEST(SwitchFaults, SumsAreExactOnAnyBadNetwork) {
   }
 }
 
+TEST(SwitchFaults, SignedSumsAreExactOnAnyBadNetwork) {
+  aggregator::Limits limits;
+  limits.sign = true;
+  for (const Faults& faults : {Faults{}, Faults{.damaged = 0.1}, Faults{0.05, 0.05, 0.05, 0.05}}) {
+    BadNetwork network(limits, faults);
+    auto all = network.join_all(3);
+    expect_all_known(all);
+    if (faults.damaged == 0) {
+      EXPECT_EQ(network.tally().dropped, aggregator::Tally{}.dropped);
+    } else {
+      EXPECT_GT(network.tally().dropped[PEEL_DROP_CORRUPT], 0u);
+    }
+  }
+}
+
+// Somebody who sees all packets sends others, with the sender's address and a check that anybody can make.
+TEST(SwitchFaults, ForgedPacketsOfSignedJobsAreDropped) {
+  aggregator::Limits limits;
+  limits.sign = true;
+  BadNetwork network(limits);
+  std::uint64_t forged = 0;
+  network.on_arrival = [&](aggregator::Aggregator& aggregator, const aggregator::Endpoint& from,
+                           const Bytes& datagram) {
+    if (is_control(datagram)) return;
+    peel_packet header;
+    std::memcpy(&header, datagram.data(), sizeof header);
+    const auto outcome = aggregator.on_data(0, from, to_bytes(header, std::vector<std::uint32_t>(header.words, 7)), {});
+    EXPECT_EQ(outcome.to, aggregator::Outcome::To::nobody);
+    ++forged;
+  };
+  network.forge_results = true;
+  auto all = network.join_all(2);
+  expect_all_known(all);
+  EXPECT_GT(forged, 0u);
+  EXPECT_EQ(network.tally().dropped[PEEL_DROP_CORRUPT], forged);
+}
+
 TEST(SwitchFaults, SumsAreExactOverSeveralLanes) {
   aggregator::Limits limits;
   limits.lanes = 3;
@@ -137,6 +174,7 @@ TEST(SwitchFaults, AWorkerThatLagsIsWaitedFor) {
 TEST(SwitchFaults, AWorkerThatStartsAnewEndsTheOldJobAndBeginsANewOne) {
   BadNetwork network;
   auto all = network.join_all(2);
+  network.set_worker("job", 1, Process::killed);
   const auto errors = run_crowd(all, [&](Communicator& communicator) {
     if (communicator.rank() == 0) {
       expect_refusal(ErrorCode::transport, "joined it anew", [&] { sum_on(communicator, std::chrono::seconds(60)); });
@@ -177,6 +215,7 @@ TEST(SwitchFaults, DifferentLengthsAreToldToAll) {
 
 TEST(SwitchFaults, AJobThatFindsNoRoomIsToldSoAtOnce) {
   aggregator::Limits limits;
+  limits.jobs = 1;
   limits.slots = 16;
   BadNetwork network(limits);
   auto first = network.join_all(1, "first", 16);
@@ -200,7 +239,7 @@ TEST(SwitchFaults, ReplaysAndForgeriesChangeNothing) {
                            const Bytes& datagram) {
     for (int i = 0; i < 4 && !seen.empty(); ++i) {
       auto [sender, replayed] = seen[random.below(seen.size())];
-      if (aggregator::Aggregator::is_control(replayed)) continue;
+      if (is_control(replayed)) continue;
       const std::uint64_t how = random.below(4);
       peel_packet header;
       std::memcpy(&header, replayed.data(), sizeof header);
@@ -235,8 +274,10 @@ TEST(SwitchFaults, AFloodChangesNothing) {
       Bytes noise = random.one_in(2) ? datagram : Bytes(random.below(200));
       if (noise.size() > 8) noise[random.below(8)] = static_cast<std::uint8_t>(random.bits());
       noise.resize(noise.size() - random.below(std::min<std::uint64_t>(noise.size() + 1, 9)));
-      if (aggregator::Aggregator::is_control(noise)) {
-        EXPECT_TRUE(noise == datagram || aggregator.on_control(from, noise, {}).empty());
+      if (is_control(noise)) {
+        if (noise == datagram) continue;
+        const auto reply = detail::read_control(aggregator.admission().take({from, {}, noise}, {}));
+        EXPECT_TRUE(!reply || reply->verb == PEEL_VERB_CHALLENGE || reply->verb == PEEL_VERB_REFUSED);
       } else if (noise != datagram) {
         EXPECT_NE(aggregator.on_data(0, from, noise, {}).to, aggregator::Outcome::To::everybody);
       }

@@ -111,7 +111,7 @@ TEST(SwitchTransport, RefusesFloatSumsAndMovedBuffers) {
 
 TEST(SwitchTransport, RefusesOptionsThatCannotBeRight) {
   const SwitchOptions right{
-      .address = "127.0.0.1:1", .secret = "s", .job = "j", .timeout = std::chrono::milliseconds(30)};
+      .address = "127.0.0.1:1", .secret = kSecret, .job = "j", .timeout = std::chrono::milliseconds(30)};
   const auto refused = [&](ErrorCode code, const std::string& fragment, auto change) {
     SwitchOptions wrong = right;
     change(wrong);
@@ -120,7 +120,11 @@ TEST(SwitchTransport, RefusesOptionsThatCannotBeRight) {
   refused(ErrorCode::invalid_argument, "1 to 64 workers", [](auto& o) { o.size = 65; });
   refused(ErrorCode::invalid_argument, "not one of 1", [](auto& o) { o.rank = 1; });
   refused(ErrorCode::invalid_argument, "secret", [](auto& o) { o.secret = ""; });
+  refused(ErrorCode::invalid_argument, "can be guessed", [](auto& o) { o.secret = "secret"; });
   refused(ErrorCode::invalid_argument, "name", [](auto& o) { o.job = ""; });
+  refused(ErrorCode::invalid_argument, "63 bytes at most", [](auto& o) { o.job = std::string(64, 'j'); });
+  refused(ErrorCode::timeout, "did not answer", [](auto& o) { o.job = std::string(63, 'j'); });
+  refused(ErrorCode::timeout, "did not answer", [](auto& o) { o.secret += " \r\n"; });
   refused(ErrorCode::invalid_argument, "slots", [](auto& o) { o.slots = 0; });
   refused(ErrorCode::invalid_argument, "Write it as host:port", [](auto& o) { o.address = "no such host:x"; });
   refused(ErrorCode::invalid_argument, "leaves no room", [](auto& o) { o.mtu = 50; });

@@ -34,8 +34,8 @@ inline std::string in_own_network(const std::function<void()>& body) {
       why = "this machine allows no network namespaces";
       return;
     }
-    const char* make = "ip link add p0 type veth peer name p1 && ip link add p2 type veth peer name p3";
-    if (std::system((std::string(make) + " 2>/dev/null").c_str()) != 0) {
+    const char* make = "(ip link add p0 type veth peer name p1 && ip link add p2 type veth peer name p3) 2>/dev/null";
+    if (std::system(make) != 0) {
       why = "this machine allows no virtual links; 'ip link add type veth' does not work";
       return;
     }

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "draw.h"
 #include "peel/error.h"
 #include "scale.h"
+#include "switch/core/challenge.h"
 #include "switch/xdp/aggregator.h"
 #include "switch/xdp_network.h"
 
@@ -25,20 +28,35 @@ const Endpoint kSwitch = endpoint(200, 7077);
 constexpr unsigned kVanished = 50;  // a worker whose port goes away while it joins
 constexpr std::uint32_t kNoPort = 1'000'000;
 
-Limits limits() {
+enum class Sign : bool { no, yes };
+
+Limits limits(Sign sign = Sign::no) {
   Limits limits;
   limits.jobs = 4;
   limits.slots = 16;
   limits.words = PEEL_XDP_WORDS;
+  limits.sign = sign == Sign::yes;
   return limits;
+}
+
+// The program reads the clock itself, so the daemon must be told the same.
+Time clock_now() { return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch()); }
+
+template <typename Switch>
+Applicant applicant_of(Switch& one) {
+  Applicant applicant{one};
+  applicant.now = clock_now();
+  return applicant;
 }
 
 // The switch in the kernel, packet by packet.
 class Kernel {
  public:
-  Kernel() : program_(detail::resolve("10.0.0.201:7077"), limits()), aggregator_(program_, limits(), keys(), 1) {}
+  explicit Kernel(Sign sign = Sign::no)
+      : program_(detail::resolve("10.0.0.201:7077"), limits(sign), keys().boot, 0x9E3779B97F4A7C15),
+        aggregator_(program_, limits(sign), keys(), 1) {}
 
-  static Keys keys() { return {testing::kSecret, {}}; }
+  static Keys keys() { return {Secrets(testing::kSecret), {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8}}; }
 
   struct Answer {
     std::uint32_t action = 0;
@@ -79,10 +97,16 @@ class Kernel {
       door.ifindex = worker == kVanished ? kNoPort : testing::port_number(worker % testing::kPorts);
       program_.put_door(control.challenge, door);
     }
-    return aggregator_.on_control(from, datagram, now);
+    return aggregator_.admission().take({from, {}, datagram}, now);
   }
   [[nodiscard]] Tally tally() const { return aggregator_.tally(); }
   [[nodiscard]] const XdpAggregator& aggregator() const { return aggregator_; }
+  // What comes to it by no port of the switch is not seen by the program.
+  [[nodiscard]] XdpAggregator& daemon() { return aggregator_; }
+  [[nodiscard]] bool has_door(std::uint64_t challenge) const {
+    peel_xdp_door door{};
+    return program_.find_door(challenge, door);
+  }
 
  private:
   XdpProgram program_;
@@ -90,11 +114,11 @@ class Kernel {
 };
 
 // Skips, with the reason, where the kernel lets nobody load any XDP program. One that takes some must take ours.
-void with_kernel(const std::function<void(Kernel&)>& body) {
+void with_kernel(const std::function<void(Kernel&)>& body, Sign sign = Sign::no) {
   std::string why = testing::in_own_network([&] {
     std::optional<Kernel> kernel;
     try {
-      kernel.emplace();
+      kernel.emplace(sign);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::unsupported) throw;
       GTEST_SKIP() << error.what();
@@ -107,10 +131,10 @@ void with_kernel(const std::function<void(Kernel&)>& body) {
 // Both switches, which must not differ.
 class Pair {
  public:
-  explicit Pair(Kernel& kernel) : kernel_(kernel) {}
+  Pair(Kernel& kernel, Sign sign) : kernel_(kernel), core_(limits(sign), Kernel::keys(), 1) {}
 
   Bytes on_control(const Endpoint& from, const Bytes& datagram, Time now) {
-    const Bytes reply = core_.on_control(from, datagram, now);
+    const Bytes reply = core_.admission().take({from, {}, datagram}, now);
     EXPECT_EQ(kernel_.on_control(from, datagram, now), reply);
     return reply;
   }
@@ -145,7 +169,7 @@ class Pair {
     EXPECT_EQ(kernel.repeated, core.repeated);
     EXPECT_EQ(kernel.received, core.received);
     for (std::size_t i = 0; i < PEEL_DROPS; ++i) EXPECT_EQ(kernel.dropped[i], core.dropped[i]) << "drop " << i;
-    for (const auto& job : core_.jobs().jobs()) {
+    for (const auto& job : std::as_const(core_).jobs().jobs()) {
       if (!job) continue;
       EXPECT_EQ(kernel_.aggregator().tally_of(*job).received, core_.tally_of(*job).received);
       EXPECT_EQ(kernel_.aggregator().tally_of(*job).dropped, core_.tally_of(*job).dropped);
@@ -155,14 +179,32 @@ class Pair {
 
  private:
   Kernel& kernel_;
-  Aggregator core_{limits(), Kernel::keys(), 1};
+  Aggregator core_;
 };
+
+// Of a job's packets, as its workers have it; none where they are not signed.
+std::optional<detail::PacketKey> key_of(const peel_control& admitted) {
+  if ((admitted.flags & PEEL_FLAG_SIGNED) == 0) return std::nullopt;
+  auto bytes = detail::mask_of(testing::kSecret, admitted);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] ^= admitted.key[i];
+  return detail::packet_key(bytes);
+}
+
+void sign(Bytes& datagram, const detail::PacketKey& key) {
+  peel_packet header;
+  std::memcpy(&header, datagram.data(), sizeof header);
+  header.check = detail::check_of(header, datagram.data() + sizeof header, &key);
+  std::memcpy(datagram.data(), &header, sizeof header);
+}
 
 // Workers that are mostly right: they send the round that a slot is in, or one beside it, over a network that loses,
 // doubles, delays and damages.
 class Chaos {
  public:
-  Chaos(Kernel& kernel, std::uint64_t seed) : pair_(kernel), applicant_(pair_), random_(seed) { join(); }
+  Chaos(Kernel& kernel, std::uint64_t seed, Sign sign)
+      : pair_(kernel, sign), applicant_(applicant_of(pair_)), random_(seed) {
+    join();
+  }
 
   void step() {
     const auto worker = static_cast<unsigned>(random_.below(kWorkers));
@@ -199,7 +241,9 @@ class Chaos {
     if (random_.one_in(60)) header.cookie ^= 1;
     if (random_.one_in(60)) header.job = static_cast<std::uint16_t>(random_.below(65536));
     if (random_.one_in(60)) header.worker = static_cast<std::uint8_t>(random_.below(256));
-    return to_bytes(header, words);
+    Bytes datagram = to_bytes(header, words);
+    if (key_ && !random_.one_in(60)) sign(datagram, *key_);
+    return datagram;
   }
 
   void spoil(Bytes& datagram, Endpoint& from) {
@@ -224,11 +268,13 @@ class Chaos {
   }
 
   void join() {
+    applicant_.now = clock_now();
     for (unsigned worker = 0; worker < kWorkers; ++worker) {
       admitted_ = applicant_.join(worker, kWorkers, "job", incarnation_);
       EXPECT_EQ(admitted_.verb, PEEL_VERB_ADMITTED);
     }
     rounds_.assign(admitted_.slot_count, 0);
+    key_ = key_of(admitted_);
   }
 
   void leave_and_return() {
@@ -248,7 +294,7 @@ class Chaos {
   // Both answer few of a flood, by the clock; this is about the rest.
   void pause() {
     std::this_thread::sleep_for(std::chrono::milliseconds(120));
-    applicant_.now += std::chrono::milliseconds(120);
+    applicant_.now = clock_now();
     refusals_ = 0;
   }
 
@@ -257,19 +303,28 @@ class Chaos {
   testing::SeededDraw random_;
   peel_control admitted_{};
   std::vector<std::uint32_t> rounds_;
+  std::optional<detail::PacketKey> key_;
   std::uint64_t incarnation_ = 1;
   int refusals_ = 0;
 };
 
+void expect_same_answers(std::uint64_t seed, Sign sign) {
+  with_kernel(
+      [&](Kernel& kernel) {
+        Chaos chaos(kernel, seed, sign);
+        const std::uint64_t steps = testing::scaled(5'000, 1'000);
+        for (std::uint64_t i = 0; i < steps && !::testing::Test::HasFailure(); ++i) chaos.step();
+        chaos.finish(steps / 50);
+      },
+      sign);
+}
+
 TEST(XdpProgram, AnswersAsTheSwitchInUserSpaceDoes) {
-  for (const std::uint64_t seed : {1, 2, 3}) {
-    with_kernel([&](Kernel& kernel) {
-      Chaos chaos(kernel, seed);
-      const std::uint64_t steps = testing::scaled(5'000, 1'000);
-      for (std::uint64_t i = 0; i < steps && !::testing::Test::HasFailure(); ++i) chaos.step();
-      chaos.finish(steps / 50);
-    });
-  }
+  for (const std::uint64_t seed : {1, 2, 3}) expect_same_answers(seed, Sign::no);
+}
+
+TEST(XdpProgram, SignsAsTheSwitchInUserSpaceDoes) {
+  for (const std::uint64_t seed : {4, 5}) expect_same_answers(seed, Sign::yes);
 }
 
 // What the kernel does not take though it has XDP must not look as if it had none: tests would be skipped for it.
@@ -278,7 +333,7 @@ TEST(XdpProgram, TellsWhatTheKernelDoesNotTake) {
     Limits none = limits();
     none.slots = 0;
     try {
-      const XdpProgram program(detail::resolve("10.0.0.201:7077"), none);
+      const XdpProgram program(detail::resolve("10.0.0.201:7077"), none, {}, 1);
       ADD_FAILURE() << "the kernel makes maps of nothing";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::transport);
@@ -311,10 +366,199 @@ TEST(XdpProgram, LeavesOthersAlone) {
   });
 }
 
+// Each core has a budget of its own; this thread ends with the test.
+void stay_on_one_core() {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
+  EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+// Budgets are by core and by the clock: one core sends, and the clock is read. `most` of a window.
+template <typename Send>
+std::uint64_t most_in_windows(std::uint64_t most, const Send& send) {
+  stay_on_one_core();
+  const auto began = std::chrono::steady_clock::now();
+  send();
+  const auto passed = std::chrono::steady_clock::now() - began;
+  return most * static_cast<std::uint64_t>(2 + passed / std::chrono::milliseconds(PEEL_XDP_WINDOW_MS));
+}
+
+TEST(XdpProgram, LooksAtAddressesBeforeChecks) {
+  with_kernel([&](Kernel& kernel) {
+    const Applicant applicant = applicant_of(kernel);
+    const peel_control admitted = applicant.join(0, 1);
+    Bytes datagram = to_bytes(data_header(admitted, 0, 0, 0), {1, 2, 3});
+    datagram.back() ^= 1;
+    EXPECT_EQ(kernel.give(endpoint(1), datagram).action, XDP_DROP);
+    EXPECT_EQ(kernel.tally().dropped[PEEL_DROP_FORGED], 1u);
+    EXPECT_EQ(kernel.tally().dropped[PEEL_DROP_CORRUPT], 0u);
+    EXPECT_EQ(kernel.give(endpoint(0), datagram).action, XDP_DROP);
+    EXPECT_EQ(kernel.tally().dropped[PEEL_DROP_CORRUPT], 1u);
+  });
+}
+
+TEST(XdpProgram, ChecksFewPacketsOfStrangers) {
+  with_kernel([&](Kernel& kernel) {
+    constexpr std::uint64_t kSent = 20'000;
+    const Applicant applicant = applicant_of(kernel);
+    peel_packet header = data_header(applicant.join(0, 1), 0, 0, 0);
+    ++header.cookie;
+    Bytes damaged = to_bytes(header, {1, 2, 3});
+    damaged.back() ^= 1;
+    const std::uint64_t most = most_in_windows(PEEL_XDP_REFUSALS, [&] {
+      for (std::uint64_t i = 0; i < kSent; ++i) EXPECT_EQ(kernel.give(endpoint(0), damaged).action, XDP_DROP);
+    });
+    const Tally tally = kernel.tally();
+    EXPECT_GE(tally.dropped[PEEL_DROP_CORRUPT], std::uint64_t{PEEL_XDP_REFUSALS});
+    EXPECT_LE(tally.dropped[PEEL_DROP_CORRUPT], most);
+    EXPECT_EQ(tally.dropped[PEEL_DROP_UNKNOWN_JOB], kSent - tally.dropped[PEEL_DROP_CORRUPT]);
+  });
+}
+
+// A flood of data of jobs that are not there uses up what strangers get, and not what workers get.
+TEST(XdpProgram, RefusesMembersWhileStrangersFlood) {
+  with_kernel([&](Kernel& kernel) {
+    stay_on_one_core();
+    const Applicant applicant = applicant_of(kernel);
+    const peel_control admitted = applicant.join(0, 2);
+    applicant.join(1, 2);
+    EXPECT_EQ(kernel.give(endpoint(0), to_bytes(data_header(admitted, 0, 0, 0), {1, 2, 3})).action, XDP_DROP);
+    const Bytes mismatch = to_bytes(data_header(admitted, 1, 0, 0), {1, 2});
+    peel_packet unknown = data_header(admitted, 0, 0, 0);
+    ++unknown.cookie;
+    const Bytes flood = to_bytes(unknown, {1, 2, 3});
+    for (int i = 0; i < 10; ++i) {
+      int sent = 0;
+      while (sent < 2'000 && kernel.give(endpoint(5), flood).action == XDP_REDIRECT) ++sent;
+      EXPECT_EQ(kernel.give(endpoint(1), mismatch).action, XDP_REDIRECT);
+    }
+  });
+}
+
+// Workers that call different things get few answers too.
+TEST(XdpProgram, RefusesFewPacketsOfMembers) {
+  with_kernel([&](Kernel& kernel) {
+    constexpr std::uint64_t kSent = 20'000;
+    const Applicant applicant = applicant_of(kernel);
+    const peel_control admitted = applicant.join(0, 2);
+    applicant.join(1, 2);
+    EXPECT_EQ(kernel.give(endpoint(0), to_bytes(data_header(admitted, 0, 0, 0), {1, 2, 3})).action, XDP_DROP);
+    const Bytes mismatch = to_bytes(data_header(admitted, 1, 0, 0), {1, 2});
+    std::uint64_t refused = 0;
+    const std::uint64_t most = most_in_windows(PEEL_XDP_REFUSALS, [&] {
+      for (std::uint64_t i = 0; i < kSent; ++i) {
+        refused += kernel.give(endpoint(1), mismatch).action == XDP_REDIRECT ? 1 : 0;
+      }
+    });
+    EXPECT_GE(refused, std::uint64_t{PEEL_XDP_REFUSALS});
+    EXPECT_LE(refused, most);
+    EXPECT_EQ(kernel.tally().dropped[PEEL_DROP_MISMATCH], kSent);
+  });
+}
+
+TEST(XdpProgram, PassesRequestsAloneToTheDaemon) {
+  with_kernel([&](Kernel& kernel) {
+    const auto action = [&](unsigned verb, std::size_t bytes) {
+      peel_control control = detail::make_control(PEEL_VERB_HELLO);
+      control.verb = static_cast<std::uint8_t>(verb);
+      Bytes datagram = detail::pad(control);
+      datagram.resize(bytes);
+      return kernel.give(endpoint(0), datagram).action;
+    };
+    for (const unsigned verb : {PEEL_VERB_HELLO, PEEL_VERB_JOIN, PEEL_VERB_LEAVE, PEEL_VERB_KEEPALIVE}) {
+      EXPECT_EQ(action(verb, 168), XDP_PASS) << verb;
+      for (const std::size_t bytes : {40, 167, 169, 1400, 3000}) EXPECT_EQ(action(verb, bytes), XDP_DROP) << bytes;
+    }
+    for (const std::size_t bytes : {520, 1232, 1400}) EXPECT_EQ(action(PEEL_VERB_QUERY, bytes), XDP_PASS) << bytes;
+    for (const std::size_t bytes : {168, 519, 1401}) EXPECT_EQ(action(PEEL_VERB_QUERY, bytes), XDP_DROP) << bytes;
+    for (const std::size_t bytes : {169, 548, 1472, 3372}) EXPECT_EQ(action(PEEL_VERB_PROBE, bytes), XDP_PASS) << bytes;
+    EXPECT_EQ(action(PEEL_VERB_PROBE, 168), XDP_DROP);
+    for (unsigned verb = 0; verb < 256; ++verb) {
+      const bool known =
+          verb == PEEL_VERB_HELLO || verb == PEEL_VERB_JOIN || verb == PEEL_VERB_LEAVE || verb == PEEL_VERB_KEEPALIVE;
+      EXPECT_EQ(action(verb, 168), known ? XDP_PASS : XDP_DROP) << verb;
+    }
+    peel_control old = detail::make_control(PEEL_VERB_HELLO);
+    old.version = PEEL_WIRE_VERSION - 1;
+    EXPECT_EQ(kernel.give(endpoint(0), detail::pad(old)).action, XDP_DROP);
+    EXPECT_EQ(kernel.tally().received, kernel.tally().dropped[PEEL_DROP_MALFORMED]) << "the daemon counts the others";
+  });
+}
+
+// Others, and those who are in, are heard meanwhile.
+TEST(XdpProgram, PassesFewRequestsOfOneAddress) {
+  with_kernel([&](Kernel& kernel) {
+    constexpr std::uint64_t kSent = 20'000;
+    const Applicant applicant = applicant_of(kernel);
+    peel_control alive = applicant.join(0, 1);
+    alive.verb = PEEL_VERB_KEEPALIVE;
+    const Bytes hello = detail::pad(detail::make_control(PEEL_VERB_HELLO));
+    const Bytes sign_of_life = to_bytes(alive);
+    std::uint64_t passed = 0;
+    const std::uint64_t most = most_in_windows(PEEL_XDP_REQUESTS_OF_SOURCE, [&] {
+      for (std::uint64_t i = 0; i < kSent; ++i) {
+        passed += kernel.give(endpoint(0), hello).action == XDP_PASS ? 1 : 0;
+        if (i % 1000 != 0) continue;
+        EXPECT_EQ(kernel.give(endpoint(0), sign_of_life).action, XDP_PASS) << i;
+        EXPECT_EQ(kernel.give(endpoint(1), hello).action, XDP_PASS) << i;
+      }
+    });
+    EXPECT_GE(passed, std::uint64_t{PEEL_XDP_REQUESTS_OF_SOURCE - 10});
+    EXPECT_LE(passed, most);
+    EXPECT_EQ(kernel.tally().dropped[PEEL_DROP_BUDGET], kSent - passed);
+  });
+}
+
+// Somebody who forges the address of a worker uses up what that address may ask, but for requests that only the worker
+// can make.
+TEST(XdpProgram, PassesProvenRequestsWhileTheirAddressFloods) {
+  with_kernel([&](Kernel& kernel) {
+    const Bytes hello = detail::pad(detail::make_control(PEEL_VERB_HELLO));
+    Applicant daemon = applicant_of(kernel.daemon());
+    std::uint64_t dropped = 0;
+    for (unsigned i = 0; i < 5000; ++i) {
+      dropped += kernel.give(endpoint(0), hello).action == XDP_DROP ? 1 : 0;
+      if (i % 100 != 99) continue;
+      const peel_control proven = daemon.prove(Applicant::request(0, 1, "job", i), endpoint(0), PEEL_VERB_JOIN);
+      EXPECT_EQ(kernel.give(endpoint(0), to_bytes(proven)).action, XDP_PASS) << i;
+      EXPECT_TRUE(kernel.has_door(proven.challenge)) << i;
+    }
+    EXPECT_GT(dropped, 0u);
+  });
+}
+
+// As the kernel counts it.
+TEST(XdpProgram, TellsItsMemory) {
+  with_kernel([&](Kernel&) {
+    Limits many = limits();
+    many.slots = 600;
+    many.jobs = 16;
+    const auto held = [] {
+      std::uint64_t total = 0;
+      for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+        std::ifstream file(entry.path());
+        std::uint64_t bytes = 0;
+        bool is_map = false;
+        for (std::string name, value; file >> name >> value;) {
+          is_map = is_map || name == "map_type:";
+          if (name == "memlock:") bytes = std::stoull(value);
+        }
+        if (is_map) total += bytes;
+      }
+      return total;
+    };
+    const std::uint64_t before = held();
+    const XdpProgram program(detail::resolve("10.0.0.201:7077"), many, {}, 1);
+    const auto taken = static_cast<double>(held() - before);
+    EXPECT_NEAR(static_cast<double>(XdpProgram::memory(many)), taken, 0.15 * taken);
+  });
+}
+
 // A packet longer than a result could be, or with bytes behind its datagram.
 TEST(XdpProgram, DropsWhatDoesNotFit) {
   with_kernel([&](Kernel& kernel) {
-    const Applicant applicant{kernel};
+    const Applicant applicant = applicant_of(kernel);
     const peel_control admitted = applicant.join(0, 1);
     const Bytes datagram = to_bytes(data_header(admitted, 0, 0, 0), {1, 2, 3});
     Bytes frame = testing::to_frame(endpoint(0), kSwitch, datagram);
@@ -331,7 +575,7 @@ TEST(XdpProgram, DropsWhatDoesNotFit) {
 // One result for each port: a second worker of a job there is told to do without the switch.
 TEST(XdpProgram, HasOneWorkerOfAJobAtAPort) {
   with_kernel([&](Kernel& kernel) {
-    const Applicant applicant{kernel};
+    const Applicant applicant = applicant_of(kernel);
     EXPECT_EQ(applicant.join(0, 6).verb, PEEL_VERB_ADMITTED);
     const peel_control second = applicant.join(testing::kPorts, 6);
     EXPECT_EQ(second.verb, PEEL_VERB_REFUSED);
@@ -340,10 +584,92 @@ TEST(XdpProgram, HasOneWorkerOfAJobAtAPort) {
   });
 }
 
+// The door of a request may be forgotten: the next one brings it again, and the job is not lost.
+TEST(XdpProgram, WaitsForADoorThatIsUnknown) {
+  with_kernel([&](Kernel& kernel) {
+    const Applicant applicant = applicant_of(kernel);
+    const Applicant elsewhere = applicant_of(kernel.daemon());
+    EXPECT_EQ(elsewhere.join(0, 2).verb, 0) << "the first worker gets no answer";
+    EXPECT_EQ(applicant.join(0, 2).verb, PEEL_VERB_ADMITTED);
+    EXPECT_EQ(elsewhere.join(1, 2).verb, 0);
+    EXPECT_EQ(applicant.join(0, 2).joined, 1u);
+    EXPECT_EQ(applicant.join(1, 2).joined, 3u);
+  });
+}
+
+// As the daemon would say: of requests with a challenge that it sent there, and not long ago. All get to the daemon,
+// which says what is wrong with them.
+TEST(XdpProgram, RemembersDoorsOfProvenRequestsAlone) {
+  with_kernel([&](Kernel& kernel) {
+    const auto joins = [&](const peel_control& request, const Endpoint& from) {
+      EXPECT_EQ(kernel.give(from, to_bytes(request)).action, XDP_PASS);
+      return kernel.has_door(request.challenge);
+    };
+    Applicant daemon = applicant_of(kernel.daemon());
+    const auto prove = [&](Time ago, std::uint64_t incarnation, const Endpoint& from) {
+      daemon.now = clock_now() - ago;
+      return daemon.prove(Applicant::request(0, 1, "job", incarnation), from, PEEL_VERB_JOIN);
+    };
+    EXPECT_TRUE(joins(prove({}, 1, endpoint(0)), endpoint(0)));
+    EXPECT_FALSE(joins(prove({}, 2, endpoint(0)), endpoint(1))) << "another address";
+    EXPECT_FALSE(joins(prove({}, 3, endpoint(0)), endpoint(0, 5001))) << "another port";
+    peel_control request = prove({}, 4, endpoint(0));
+    ++request.incarnation;
+    EXPECT_FALSE(joins(request, endpoint(0))) << "another worker";
+    request = prove({}, 6, endpoint(0));
+    ++request.challenge;
+    EXPECT_FALSE(joins(request, endpoint(0))) << "a guess";
+
+    constexpr Time kWindow{PEEL_CHALLENGE_MS};
+    EXPECT_FALSE(joins(prove(2 * kWindow, 7, endpoint(0)), endpoint(0))) << "an old one";
+    bool took_last = false;
+    Time began{};
+    do {  // until no window ended meanwhile
+      began = clock_now() / kWindow * kWindow;
+      took_last = joins(prove(kWindow, 8, endpoint(0)), endpoint(0));
+    } while (clock_now() - began >= kWindow);
+    EXPECT_TRUE(took_last) << "one of the last window";
+  });
+}
+
+// A flood of requests with made-up challenges pushes out no door.
+TEST(XdpProgram, KeepsDoorsWhileStrangersFlood) {
+  with_kernel([&](Kernel& kernel) {
+    Applicant daemon = applicant_of(kernel.daemon());
+    const peel_control proven = daemon.prove(Applicant::request(0, 1), endpoint(0), PEEL_VERB_JOIN);
+    EXPECT_EQ(kernel.give(endpoint(0), to_bytes(proven)).action, XDP_PASS);
+    peel_control guess = proven;
+    std::uint64_t passed = 0;
+    for (unsigned i = 0; passed < 3 * PEEL_XDP_DOORS && i < 1'000'000; ++i) {  // as many as the budget lets through
+      ++guess.challenge;
+      Endpoint from = endpoint(i % 200);
+      from.address[14] = static_cast<std::uint8_t>(i / 200 % 256);
+      passed += kernel.give(from, detail::pad(guess)).action == XDP_PASS ? 1 : 0;
+    }
+    EXPECT_EQ(passed, 3 * PEEL_XDP_DOORS);
+    EXPECT_TRUE(kernel.has_door(proven.challenge));
+    EXPECT_FALSE(kernel.has_door(guess.challenge));
+  });
+}
+
+// Whose requests come by another way each time is told so, and so are the others of its job.
+TEST(XdpProgram, HasNoPortForWhoComesByNone) {
+  with_kernel([&](Kernel& kernel) {
+    const Applicant applicant = applicant_of(kernel);
+    const Applicant elsewhere = applicant_of(kernel.daemon());
+    EXPECT_EQ(applicant.join(0, 2).verb, PEEL_VERB_ADMITTED);
+    unsigned asked = 1;
+    while (asked < 100 && elsewhere.join(1, 2).verb == 0) ++asked;
+    EXPECT_EQ(asked, 8u);
+    EXPECT_EQ(elsewhere.join(1, 2).reason, PEEL_REASON_NO_PORT);
+    EXPECT_EQ(applicant.join(0, 2).reason, PEEL_REASON_NO_PORT);
+  });
+}
+
 // The job is refused, and others go on.
 TEST(XdpProgram, SurvivesPortsThatVanish) {
   with_kernel([&](Kernel& kernel) {
-    const Applicant applicant{kernel};
+    const Applicant applicant = applicant_of(kernel);
     const peel_control other = applicant.join(1, 2, "other");
     EXPECT_EQ(applicant.join(kVanished, kVanished + 1).reason, PEEL_REASON_NO_PORT) << "the first worker";
     EXPECT_EQ(applicant.join(0, kVanished + 1).verb, PEEL_VERB_ADMITTED);
@@ -362,7 +688,7 @@ TEST(XdpProgram, KeepsSumsExactOnSeveralCores) {
     constexpr std::size_t kLength = 300;
     constexpr std::size_t kResult = testing::kFrameHead + sizeof(peel_packet) + 4 * kLength;
     const std::uint32_t rounds = testing::small_scale() ? 50 : 300;
-    const Applicant applicant{kernel};
+    const Applicant applicant = applicant_of(kernel);
     const peel_control admitted = applicant.join(0, 2);
     applicant.join(1, 2);
     std::atomic<std::uint64_t> wrong = 0;
