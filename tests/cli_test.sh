@@ -5,6 +5,7 @@ set -u
 
 data="$(cd "$(dirname "$0")/data" && pwd)"
 . "$(dirname "$0")/program.sh"
+export NO_COLOR=1  # terminal_test.sh looks at colours
 
 cat > array.py <<'PY'
 """array.py make FILE TYPE SEED: a sparse vector; mask FILE SEED; sum OUT A B...: their exact sum; same A B."""
@@ -364,7 +365,7 @@ usage() {
   done
   runs 2 'subcommand' -- "$peel"
   runs 2 'peel: ' -- "$peel" frobnicate
-  runs 1 "\[invalid_argument\]\$" -- "$peel" plan --elements 1000 --density 1% --workers 4 --bandwidth 1gbit --grain 3
+  runs 1 "\[invalid_argument\]\$" -- "$peel" plan --elements 2^44 --density 1% --workers 4 --bandwidth 1gbit
   runs 2 'peel encode --help' -- "$peel" encode
   runs 2 'nonsense' -- "$peel" encode --codec nonsense a.npy
   runs 2 'nonsense' -- "$peel" encode --grain nonsense a.npy
@@ -377,7 +378,7 @@ usage() {
   runs 2 'not a share' -- "$peel" plan --elements 10 --density 1.1 --workers 4 --bandwidth 1e9
   runs 2 'not a bandwidth' -- "$peel" plan --elements 10 --density 0.1 --workers 4 --bandwidth 10gobit
   runs 2 'not a count' -- "$peel" plan --elements ten --density 0.1 --workers 4 --bandwidth 1e9
-  runs 1 'grain must be a power of two' -- "$peel" encode -f --grain 3 a.npy
+  runs 2 'power of two' -- "$peel" encode -f --grain 3 a.npy
 }
 
 # A signal in the middle of writing leaves nothing behind: the reader of the named pipe never comes.

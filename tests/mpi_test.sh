@@ -28,6 +28,7 @@ for workers in 1 2 3 4; do
     fail "$workers workers: $(tail -n 20 "$work/out")"
 done
 timeout 60 "${run[@]}" -np 2 "$program" wrong >"$work/out" 2>&1 || fail "wrong: $(tail -n 20 "$work/out")"
+timeout 120 "${run[@]}" -np 2 "$program" states >"$work/out" 2>&1 || fail "states: $(tail -n 20 "$work/out")"
 timeout 60 "${run[@]}" -np 2 "$program" threads >"$work/out" 2>&1 || fail "threads: $(tail -n 20 "$work/out")"
 
 # wait_for SECONDS COMMAND...: until the command is true.

@@ -34,7 +34,7 @@ wait "$pid" || fail "the run: $(cat err)"
 [ -z "$(left "$pid")" ] || fail "a finished run left $(left "$pid")"
 python3 - <<'PY' || fail "the results"
 import json
-FIELDS = """hosts rate_bits transport elements density pattern overlap strategy chosen grain seconds baseline
+FIELDS = """hosts rate_bits link_share transport elements density pattern overlap strategy chosen grain seconds baseline
 baseline_seconds speedup bytes_sent dense_bytes rounds lost wrong repaired rescaled encode_s wire_s decode_s algbw busbw
 workspace_bytes""".split()
 reports = [json.loads(line) for line in open("out.jsonl")]
@@ -45,8 +45,9 @@ for report in reports:
     assert report["hosts"] == 3 and report["rate_bits"] == 1e8, report
     assert report["wrong"] == 0 and report["lost"] == 0, report
     assert set(report["baselines"]) == {"mpi-default", "mpi-ring"}, report
-    # What is sent takes its time: the links are really limited. 5%: a burst, and what is under way at the ends.
-    assert report["seconds"] > 0.95 * 8 * report["bytes_sent"] / report["rate_bits"] - 0.01, report
+    # What is sent takes its time: the links are really limited, and a burst does not help.
+    assert report["seconds"] >= 8 * report["bytes_sent"] / report["rate_bits"], report
+    assert 0 < report["link_share"] <= 1, report
 PY
 
 # Through a switch, with the same fields. Baselines are MPI's in the same run.
@@ -63,9 +64,9 @@ for report in reports:
     assert set(report) == set(first), set(report) ^ set(first)
     assert report["transport"] == "switch" and report["wrong"] == 0 and report["lost"] == 0, report
     assert set(report["baselines"]) == {"mpi-default", "mpi-ring"}, report
-# A dense array crosses each link once in each direction: it cannot be faster than the rate, nor (much) more than it.
+# A dense array crosses each link once in each direction: it cannot be faster than the rate.
 dense = reports[3]
-assert dense["seconds"] > 0.95 * 4 * 8 * 2**18 / 1e8 - 0.01, dense
+assert dense["seconds"] >= 4 * 8 * 2**18 / 1e8, dense
 PY
 
 # Interrupted in the middle, by the terminal (to the run alone: it passes the interrupt on) and by a supervisor.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -44,6 +43,8 @@ struct Words {
   std::string grain = "auto";
   std::string cells = "auto";
   std::string link = "measured";
+  std::string rate;
+  std::string drain_bytes = "0";
   std::string chunk_bytes = "0";
   double timeout = 60;
   unsigned threads = 1;
@@ -54,14 +55,14 @@ struct Words {
   SwitchAccess access = {};
 };
 
+constexpr std::initializer_list<Strategy> kStrategies = {Strategy::automatic, Strategy::dense, Strategy::packed,
+                                                         Strategy::sketch,    Strategy::split, Strategy::gather};
+constexpr std::initializer_list<Sharing> kOverlaps = {Sharing::independent, Sharing::full};
+constexpr std::initializer_list<Values> kValues = {Values::exact, Values::real};
+
 constexpr std::uint32_t kWorkers = 4;  // threads, unless told otherwise
 
-Strategy parse_strategy(std::string_view text) {
-  return parse_name(
-      text,
-      {Strategy::automatic, Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather},
-      "--strategy");
-}
+Strategy parse_strategy(std::string_view text) { return parse_name(text, kStrategies, "--strategy"); }
 
 std::uint32_t parse_worker_count(std::string_view text) {
   const std::uint32_t workers = parse_small(text);
@@ -72,9 +73,7 @@ std::uint32_t parse_worker_count(std::string_view text) {
 // 0: found from the sums.
 std::uint32_t parse_reduction_grain(std::string_view text) {
   if (text == "auto") return 0;
-  const std::uint32_t grain = parse_small(text);
-  if (std::has_single_bit(grain) && grain <= 1024) return grain;
-  throw CLI::ValidationError(fmt::format("'{}' is not for --grain; use auto, or a power of two from 1 to 1024", text));
+  return parse_grain_size(text);
 }
 
 std::optional<LinkFacts> parse_link(std::string_view text) {
@@ -108,10 +107,8 @@ struct Sweep {
 };
 
 Sweep parse(const Words& words) {
-  const auto sharing = [](std::string_view text) {
-    return parse_name(text, {Sharing::independent, Sharing::full}, "--overlap");
-  };
-  const auto values = [](std::string_view text) { return parse_name(text, {Values::exact, Values::real}, "--values"); };
+  const auto sharing = [](std::string_view text) { return parse_name(text, kOverlaps, "--overlap"); };
+  const auto values = [](std::string_view text) { return parse_name(text, kValues, "--values"); };
   Sweep sweep{.patterns = parse_patterns(words.pattern),
               .elements = parse_list(words.elements, parse_count),
               .densities = parse_list(words.density, parse_share),
@@ -123,11 +120,12 @@ Sweep parse(const Words& words) {
               .options = {}};
   if (!words.workers.empty()) sweep.workers = parse_list(words.workers, parse_worker_count);
   ContestOptions& options = sweep.options;
-  options.view = parse_name(words.view, {View::dense, View::sparse}, "--view");
+  options.view = parse_name(words.view, kViews, "--view");
   options.memory = parse_memory(words, options.view);
   options.strategies = parse_list(words.strategy, parse_strategy);
   options.warmup = words.warmup;
   options.repeat = words.repeat;
+  options.drain_bytes = parse_count(words.drain_bytes);
   options.state.grain = parse_reduction_grain(words.grain);
   options.state.cells = parse_cells(words.cells);
   options.state.link = parse_link(words.link);
@@ -158,7 +156,7 @@ std::vector<Case> cases_of(const Sweep& sweep, std::uint32_t workers) {
       variants.swap(more);
     };
     if (pattern.kind == Pattern::Kind::npy && workers > pattern.files.size()) {
-      throw Failure(
+      throw CLI::ValidationError(
           fmt::format("{} workers need as many files after npy:, which names {}", workers, pattern.files.size()));
     }
     if (pattern.kind != Pattern::Kind::npy) {
@@ -189,15 +187,35 @@ std::vector<Baseline> chosen(std::vector<Baseline> baselines, const std::string&
   return baselines;
 }
 
+// What a contest takes grows with its elements; of files they are not known yet.
+double work_of(const Case& one) { return static_cast<double>(std::max<std::uint64_t>(1, one.gradients.elements)); }
+
 // What goes wrong is counted, and told when everything was measured.
 class Results {
  public:
-  explicit Results(const std::string& json) : sink_(json, contest_heading()) {}
+  Results(const std::string& json, const Sweep& sweep) : sink_(json, contest_heading()) {
+    double work = 0;
+    for (const Case& one : cases_of(sweep, 1)) work += work_of(one);
+    progress_.expect(work * static_cast<double>(std::max<std::size_t>(1, sweep.workers.size())));
+  }
+
+  void begin(const Case& one) {
+    progress_.step(fmt::format("{}, {} workers", one.pattern.text, one.gradients.workers));
+  }
+  ContestOptions watch(const Case& one, ContestOptions options) {
+    options.progress = &progress_;
+    options.work = work_of(one);
+    return options;
+  }
 
   void add(const ContestSetting& setting, const std::vector<Standing>& standings) {
+    std::string above = contest_case(setting, standings);
     for (const Standing& one : standings) {
       if (one.wrong != 0 && wrong_++ == 0) first_ = fmt::format("{} elements of the sums by {}", one.wrong, one.name);
-      if (one.is_strategy) sink_.add(contest_row(setting, one, standings), to_json(setting, one, standings));
+      if (!one.is_strategy) continue;
+      progress_.clear();
+      sink_.add(above + contest_row(setting, one, standings), to_json(setting, one, standings));
+      above.clear();
     }
   }
   void finish() {
@@ -207,32 +225,37 @@ class Results {
 
  private:
   ReportSink sink_;
+  Progress progress_;
   std::string first_;        // of those that were wrong
   std::uint64_t wrong_ = 0;  // contenders, baselines among them
 };
 
 void run_inprocess(const Words& words, const Sweep& sweep) {
-  Results results(words.json);
+  const double rate_bits = words.rate.empty() ? 0 : parse_bandwidth(words.rate);
+  Results results(words.json, sweep);
   const std::vector<std::uint32_t> counts = sweep.workers.empty() ? std::vector{kWorkers} : sweep.workers;
   for (const std::uint32_t workers : counts) {
     for (const Case& one : cases_of(sweep, workers)) {
+      results.begin(one);
       const Gradients gradients(one.pattern, one.gradients);
-      const ContestOptions options = options_for(one, gradients, sweep.options);
-      const ThreadContest contest = hold_on_threads(gradients, options);
-      results.add({"inprocess", one.pattern, &gradients, one.gradients, &options, contest.link}, contest.standings);
+      const ContestOptions options = results.watch(one, options_for(one, gradients, sweep.options));
+      const ThreadContest contest = hold_on_threads(gradients, options, {.bytes_per_second = rate_bits / 8});
+      results.add({"inprocess", one.pattern, &gradients, one.gradients, &options, contest.link, rate_bits},
+                  contest.standings);
     }
   }
   results.finish();
 }
 
 void run_nccl(const Words& words, const Sweep& sweep) {
-  Results results(words.json);
+  Results results(words.json, sweep);
   const std::vector<std::uint32_t> counts = sweep.workers.empty() ? std::vector{kWorkers} : sweep.workers;
   for (const std::uint32_t count : counts) {
     NcclWorkers workers(count);
     for (const Case& one : cases_of(sweep, count)) {
+      results.begin(one);
       const Gradients gradients(one.pattern, one.gradients);
-      const ContestOptions options = options_for(one, gradients, sweep.options);
+      const ContestOptions options = results.watch(one, options_for(one, gradients, sweep.options));
       const KnownSum known = known_sum(gradients, options, all_cores());
       std::vector<Entrant> entrants = options.memory == Memory::device
                                           ? workers.device_entrants(gradients, known)
@@ -245,13 +268,14 @@ void run_nccl(const Words& words, const Sweep& sweep) {
 }
 
 void run_switch(const Words& words, const Sweep& sweep) {
-  Results results(words.json);
+  Results results(words.json, sweep);
   const std::vector<std::uint32_t> counts = sweep.workers.empty() ? std::vector{kWorkers} : sweep.workers;
   for (const std::uint32_t count : counts) {
     for (const Case& one : cases_of(sweep, count)) {
+      results.begin(one);
       SwitchThreads workers(count, words.access);
       const Gradients gradients(one.pattern, one.gradients);
-      const ContestOptions options = options_for(one, gradients, sweep.options);
+      const ContestOptions options = results.watch(one, options_for(one, gradients, sweep.options));
       const KnownSum known = known_sum(gradients, options, all_cores());
       const ThreadContest contest = hold_on_threads(workers.entrants(gradients, options), known, options);
       results.add({"switch", one.pattern, &gradients, one.gradients, &options, contest.link}, contest.standings);
@@ -275,11 +299,13 @@ void run_mpi(const Words& words, const Sweep& sweep) {
     const auto through = words.transport == "switch" ? join_switch(workers.communicator(), words.access) : nullptr;
     Communicator& communicator = through ? *through : workers.communicator();
     check_workers(sweep, communicator.size());
-    if (communicator.rank() == 0) results.emplace(words.json);
+    if (communicator.rank() == 0) results.emplace(words.json, sweep);
     const LinkFacts link = agree_on_link(communicator, sweep.options.state);
     for (const Case& one : cases_of(sweep, communicator.size())) {
+      if (results) results->begin(one);
       const Gradients gradients(one.pattern, one.gradients);
-      const ContestOptions options = options_for(one, gradients, sweep.options);
+      ContestOptions options = options_for(one, gradients, sweep.options);
+      if (results) options = results->watch(one, options);
       const KnownSum known = known_sum(gradients, options);
       const auto baselines = chosen(workers.baselines(options.view, gradients.type()), words.baseline);
       const std::unique_ptr<Summand> summand = host_summand(gradients, communicator.rank(), options);
@@ -292,6 +318,10 @@ void run_mpi(const Words& words, const Sweep& sweep) {
 
 void run(const Words& words) {
   const Sweep sweep = parse(words);
+  if (!words.rate.empty() && words.transport != "inprocess") {
+    throw CLI::ValidationError(fmt::format(
+        "--rate limits the links of threads, and {} has links of its own; see bench/network/run", words.transport));
+  }
   if (words.transport == "inprocess") return run_inprocess(words, sweep);
   if (words.transport == "mpi") return run_mpi(words, sweep);
   if (words.transport == "switch") return under_mpirun() ? run_mpi(words, sweep) : run_switch(words, sweep);
@@ -303,13 +333,16 @@ void add_gradient_options(CLI::App& app, Words& words) {
   app.add_option("--elements", words.elements, "Elements of the array, as in 16777216 or 2^24");
   app.add_option("--density", words.density, "Non-zero share of the union of all workers, as in 0.01 or 1%");
   app.add_option("--pattern", words.pattern, "uniform, runs:L, rows:L (Zipf), stride:S, or npy:PATH[,PATH...]");
-  app.add_option("--type", words.type, "float32, float64, float16, bfloat16, int8, int16, int32 or int64");
+  app.add_option("--type", words.type, "Of the elements")->type_name(one_of(kElementTypes));
   app.add_option("--overlap", words.overlap,
-                 "independent: every worker draws its own support, and the union has the density; full: all the same");
+                 "independent: every worker draws its own support, and the union has the density; full: all the same")
+      ->type_name(one_of(kOverlaps));
   app.add_option("--values", words.values,
-                 "exact: their sums are, in any order; real: with 12 orders of magnitude between them");
-  app.add_option("--view", words.view, "dense, or sparse: rows of a pattern rows:L");
-  app.add_option("--memory", words.memory, "host or device, which only nccl reaches; auto: device with nccl and dense");
+                 "exact: their sums are, in any order; real: as gradients have, 1.4e-14 to 0.125 in magnitude")
+      ->type_name(one_of(kValues));
+  app.add_option("--view", words.view, "Arrays, or rows of a pattern rows:L")->type_name(one_of(kViews));
+  app.add_option("--memory", words.memory, "device only with nccl; auto: device with nccl and dense")
+      ->type_name("{auto,host,device}");
   app.add_option("--seed", words.seed, "Of the gradients and of the plans");
 }
 
@@ -321,25 +354,30 @@ void add_access_options(CLI::App& app, SwitchAccess& access) {
 }
 
 void add_contest_options(CLI::App& app, Words& words) {
-  app.add_option("--strategy", words.strategy, "auto, dense, packed, sketch, split or gather");
-  app.add_option("--baseline", words.baseline, "Compare only with these: mpi-default, mpi-ring or allgatherv");
+  app.add_option("--strategy", words.strategy, "How they sum")->type_name(one_of(kStrategies));
+  app.add_option("--baseline", words.baseline, "Compare only with these")
+      ->type_name("{mpi-default,mpi-ring,allgatherv}");
   app.add_option("--grain", words.grain, "Elements per item: auto, or a power of two from 1 to 1024");
-  app.add_option("--cells", words.cells, "auto, native (packed only), fixed32, fixed64 or float32");
+  app.add_option("--cells", words.cells, "How values travel; native only with packed")->type_name(one_of(kCells));
   app.add_option("--chunk-bytes", words.chunk_bytes, "Cut arrays into chunks of this size; 0: as it sees fit");
   app.add_option("--link", words.link, "What a worker sends in a second: measured, or as in 1gbit");
+  app.add_option("--rate", words.rate,
+                 "Limit every worker's link to this in each direction, in user space, as in 200mbit; inprocess only");
+  app.add_option("--drain-bytes", words.drain_bytes,
+                 "What every worker sends before each sum, so that a shaped link has no burst saved up");
   app.add_option("--timeout", words.timeout, "Seconds after which a worker that does not answer is an error")
       ->check(CLI::Range(0.001, 1e6));
   app.add_option("--threads", words.threads, "Threads of each worker's codec; 0: all cores");
   app.add_option("--warmup", words.warmup, "Rounds before those that count")->check(CLI::Range(0, 1000));
   app.add_option("--repeat", words.repeat, "Times are medians of this many rounds")->check(CLI::Range(1, 1000));
-  app.add_option("--json", words.json, "Write one JSON object per line to this file, or to - (standard output)");
+  add_json_option(app, words.json);
 }
 
 }  // namespace
 
 void add_bench_allreduce(CLI::App& bench) {
-  CLI::App* app = bench.add_subcommand(
-      "allreduce", "Sum the gradients of several workers and verify; lists such as packed,split sweep");
+  CLI::App* app = bench.add_subcommand("allreduce",
+                                       "Sum gradients of several workers and verify; lists such as packed,split sweep");
   const auto words = std::make_shared<Words>();
   app->option_defaults()->always_capture_default();
   app->add_option("--transport", words->transport,

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,11 +73,7 @@ std::optional<Grain> parse_grain(std::string_view text, const std::string& phase
     if (phase.empty()) return std::nullopt;
     throw CLI::ValidationError("--grain auto finds the phase too; leave out --phase, or name a grain");
   }
-  const Grain grain{parse_small(text), phase.empty() ? 0 : parse_small(phase)};
-  if (!std::has_single_bit(grain.size) || grain.size > 1024) {
-    throw CLI::ValidationError(
-        fmt::format("'{}' is not for --grain; use auto, or a power of two from 1 to 1024", text));
-  }
+  const Grain grain{parse_grain_size(text), phase.empty() ? 0 : parse_small(phase)};
   if (grain.phase >= grain.size) throw CLI::ValidationError("--phase must be below the grain");
   return grain;
 }
@@ -112,7 +107,7 @@ std::vector<MeasureOptions> parse_measures(const Words& words) {
     }
     all.swap(more);
   };
-  const auto view = [](std::string_view text) { return parse_name(text, {View::dense, View::sparse}, "--view"); };
+  const auto view = [](std::string_view text) { return parse_name(text, kViews, "--view"); };
   const auto grain = [&](std::string_view text) { return parse_grain(text, words.phase); };
   sweep(parse_list(words.view, view), [](auto& o, View v) { o.view = v; });
   sweep(parse_list(words.grain, grain), [](auto& o, std::optional<Grain> v) { o.grain = v; });
@@ -138,7 +133,7 @@ std::uint32_t workers_of(const Pattern& pattern, std::uint32_t workers, const Wo
   const auto files = static_cast<std::uint32_t>(pattern.files.size());
   if (!words.workers_given) return files;
   if (workers <= files) return workers;
-  throw Failure(fmt::format("{} workers need as many files after npy:, which names {}", workers, files));
+  throw CLI::ValidationError(fmt::format("{} workers need as many files after npy:, which names {}", workers, files));
 }
 
 // Files have the size and density that they have: for them those lists are not swept.
@@ -169,21 +164,41 @@ std::vector<GradientCase> parse_gradients(const Words& words) {
   return all;
 }
 
+// What measuring it takes grows with its elements, which are not known yet of files.
+double work_of(const GradientCase& one, const MeasureOptions& options) {
+  return static_cast<double>(one.options.elements + 1) * (one.options.workers + 1) * (options.repeat + 1);
+}
+
 void run(const Words& words) {
   const std::vector<GradientCase> cases = parse_gradients(words);
   const std::vector<MeasureOptions> measures = parse_measures(words);
   ReportSink sink(words.json, table_heading());
+  Progress progress;
+  double work = 0;
+  for (const GradientCase& one : cases) {
+    for (const MeasureOptions& options : measures) work += work_of(one, options);
+  }
+  progress.expect(work);
+  double done = 0;
   std::uint64_t wrong = 0;
   for (const GradientCase& one : cases) {
+    progress.step(one.pattern.text);
     const Gradients gradients(one.pattern, one.options);
-    for (const MeasureOptions& options : measures) {
+    std::string above = describe(one.pattern, gradients) + "\n";
+    for (MeasureOptions options : measures) {
+      options.progress = &progress;
+      options.work = work_of(one, options);
       const Measurement measurement = measure(gradients, options);
-      sink.add(table_row(one.pattern, gradients, measurement), to_json(one.pattern, gradients, measurement));
+      progress.clear();
+      sink.add(above + table_row(gradients, measurement), to_json(one.pattern, gradients, measurement));
+      progress.reach(done += options.work);
+      above.clear();
       wrong += measurement.verdict.wrong;
     }
   }
   sink.finish();
-  if (wrong != 0) throw Failure(fmt::format("{} decoded elements are wrong; see the column or field 'wrong'", wrong));
+  if (wrong != 0)
+    throw Failure(fmt::format("{} decoded elements are wrong; see the column 'sum' or the field 'wrong'", wrong));
 }
 
 void add_gradient_options(CLI::App& app, Words& words) {
@@ -192,7 +207,7 @@ void add_gradient_options(CLI::App& app, Words& words) {
   app.add_option("--pattern", words.pattern,
                  "Where they are: uniform, runs:L, rows:L (Zipf), stride:S, or npy:PATH[,PATH...] with a gradient "
                  "(float) or mask (bool) for each worker");
-  app.add_option("--type", words.type, "float32, float64, float16, bfloat16, int8, int16, int32 or int64");
+  app.add_option("--type", words.type, "Of the elements")->type_name(one_of(kElementTypes));
   app.add_option("--workers", words.workers, "How many gradients are summed; with npy: the number of files");
   app.add_option("--overlap", words.overlap, "How likely a worker has what another one has")
       ->check(CLI::Range(0.0, 1.0));
@@ -200,23 +215,24 @@ void add_gradient_options(CLI::App& app, Words& words) {
 }
 
 void add_codec_options(CLI::App& app, Words& words) {
-  app.add_option("--codec", words.codec, "packed or sketch");
-  app.add_option("--cells", words.cells, "auto, native (packed only), fixed32, fixed64 or float32");
-  app.add_option("--view", words.view, "dense or sparse");
-  app.add_option("--index", words.index, "auto, bitmap, bloom or list");
+  app.add_option("--codec", words.codec, "How values are coded")->type_name(one_of(kCodecs));
+  app.add_option("--cells", words.cells, "How values travel; native only with packed")->type_name(one_of(kCells));
+  app.add_option("--view", words.view, "Arrays, or sorted items with their values")->type_name(one_of(kViews));
+  app.add_option("--index", words.index, "How the places of items are written")->type_name(one_of(kIndexes));
   app.add_option("--grain", words.grain, "Elements per item: auto, or a power of two from 1 to 1024");
   app.add_option("--phase", words.phase, "Element at which the first whole grain starts");
   app.add_option(
       "--payload-ratio", words.payload_ratio,
       "Fix a sketch's payload to this share of the dense size instead of sizing it: auto, or 0.02 and so on");
   app.add_flag("--estimate", words.estimate, "Estimate what does not peel, and report the error");
-  app.add_option("--backend", words.backend, "auto, reference, cpu, or cuda: the GPU, where the array lies already");
+  app.add_option("--backend", words.backend, "Which implementation; cuda: the GPU, where the array lies already")
+      ->type_name("{auto,reference,cpu,cuda}");
   app.add_flag("--cold-l2", words.cold_l2, "With cuda: flush the GPU's cache before every encode, decode and copy");
   app.add_option("--threads", words.threads, "Threads of each step, and of the copy it is compared with; 0: all cores");
   app.add_option("--repeat", words.repeat,
                  "Times are medians of this many (11 with cuda), after some that are not counted")
       ->check(CLI::Range(1, 1000));
-  app.add_option("--json", words.json, "Write one JSON object per line to this file, or to - (standard output)");
+  add_json_option(app, words.json);
 }
 
 }  // namespace

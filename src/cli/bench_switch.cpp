@@ -14,7 +14,9 @@
 
 #include "cli/json.h"
 #include "cli/numbers.h"
+#include "cli/progress.h"
 #include "cli/switch_secret.h"
+#include "cli/terminal.h"
 #include "peel/communicator.h"
 #include "peel/switch.h"
 
@@ -23,8 +25,6 @@ namespace {
 
 using std::chrono::duration;
 using std::chrono::steady_clock;
-
-constexpr std::chrono::seconds kPatience{30};
 
 struct Words {
   std::string address;
@@ -36,6 +36,7 @@ struct Words {
   unsigned mtu = 0;
   std::uint64_t words = 1 << 20;
   unsigned repeat = 10;
+  double timeout = 30;
 };
 
 // A worker's word at a place of a collective: any 32 bits, so that sums wrap.
@@ -54,7 +55,9 @@ class Worker {
                                    .job = words.job,
                                    .rank = words.rank,
                                    .size = words.workers,
-                                   .mtu = words.mtu})),
+                                   .mtu = words.mtu,
+                                   .timeout = timeout(),
+                                   .granted = [this](const SwitchGrant& grant) { grant_ = grant; }})),
         channel_(communicator_->open_channel()),
         data_(words.words) {}
 
@@ -65,7 +68,7 @@ class Worker {
     Collective what{.kind = sums ? Collective::Kind::sum : Collective::Kind::bit_or,
                     .data = std::as_writable_bytes(std::span(data_))};
     const steady_clock::time_point begin = steady_clock::now();
-    perform(*communicator_, what, channel_, kPatience);
+    perform(*communicator_, what, channel_, timeout());
     seconds_ += duration<double>(steady_clock::now() - begin).count();
     for (std::uint64_t i = 0; i < data_.size(); ++i) {
       std::uint32_t expected = 0;
@@ -78,9 +81,15 @@ class Worker {
   }
   [[nodiscard]] std::uint64_t wrong() const noexcept { return wrong_; }
   [[nodiscard]] double seconds() const noexcept { return seconds_; }
+  [[nodiscard]] const SwitchGrant& grant() const noexcept { return grant_; }
 
  private:
+  [[nodiscard]] std::chrono::milliseconds timeout() const {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(words_.timeout * 1000));
+  }
+
   const Words& words_;
+  SwitchGrant grant_;
   std::unique_ptr<Communicator> communicator_;
   std::uint32_t channel_;
   std::vector<std::uint32_t> data_;
@@ -89,14 +98,25 @@ class Worker {
 };
 
 void bench(const Words& words) {
-  if (words.rank >= words.workers) throw Failure("--rank must be below --workers");
-  if (words.words % 2 != 0) throw Failure("--words must be even, since ORs are of 64 bits");
+  if (words.rank >= words.workers) throw CLI::ValidationError("--rank must be below --workers");
+  if (words.words % 2 != 0) throw CLI::ValidationError("--words must be even, since ORs are of 64 bits");
   Worker worker(words);
-  for (unsigned i = 0; i < words.repeat; ++i) worker.turn(i);
+  Progress progress;
+  progress.expect(words.repeat);
+  progress.step(fmt::format("{} words each", show_count(words.words)));
+  for (unsigned i = 0; i < words.repeat; ++i) {
+    worker.turn(i);
+    progress.advance(1);
+  }
+  progress.clear();
   const double bits = 32.0 * static_cast<double>(words.words) * words.repeat / worker.seconds();
   if (words.json.empty()) {
-    fmt::print("{} collectives of {} words in {}, {:.3f} gbit/s, {} words wrong\n", words.repeat,
-               show_count(words.words), show_seconds(worker.seconds()), bits / 1e9, worker.wrong());
+    print_fact("collectives", fmt::format("{} of {} words in {}, {:.3f} gbit/s", words.repeat, show_count(words.words),
+                                          show_seconds(worker.seconds()), bits / 1e9));
+    print_fact("wrong", fmt::format("{} words", show_count(worker.wrong())),
+               worker.wrong() != 0 ? Ink::bad : Ink::plain);
+    print_fact("granted", fmt::format("{} slots of {}, packets of {} bytes", worker.grant().slots,
+                                      worker.grant().slots_wanted, worker.grant().packet_bytes));
   } else {
     write_json_lines(words.json, {{{"rank", words.rank},
                                    {"workers", words.workers},
@@ -104,6 +124,8 @@ void bench(const Words& words) {
                                    {"repeat", words.repeat},
                                    {"seconds", worker.seconds()},
                                    {"bits_per_second", bits},
+                                   {"slots", worker.grant().slots},
+                                   {"packet_bytes", worker.grant().packet_bytes},
                                    {"wrong", worker.wrong()}}});
   }
   if (worker.wrong() != 0) throw Failure("results were wrong; this is a bug of the switch or of the transport");
@@ -122,9 +144,12 @@ void add_bench_switch(CLI::App& bench_command) {
   command->add_option("--workers", words->workers, "How many there are")->check(CLI::Range(1, 64));
   command->add_option("--words", words->words, "32-bit words of a collective")
       ->check(CLI::Range(std::uint64_t{2}, std::uint64_t{1} << 32));
-  command->add_option("--repeat", words->repeat, "Collectives; every fourth ORs")->check(CLI::PositiveNumber);
-  command->add_option("--mtu", words->mtu, "The largest packet; 0: what the route to the switch has");
-  command->add_option("--json", words->json, "Write JSON to this file, or to standard output for -")->type_name("FILE");
+  command->add_option("--repeat", words->repeat, "Collectives; every fourth ORs")->check(CLI::Range(1U, 1U << 30));
+  command->add_option("--mtu", words->mtu, "The most that a packet may have; 0: what the path to the switch carries");
+  command
+      ->add_option("--timeout", words->timeout, "Seconds for all workers to join, and for a collective to stand still")
+      ->check(CLI::Range(0.001, 86'400.0));
+  add_json_option(*command, words->json);
   add_secret_option(*command, words->secret_file);
   command->callback([words] { bench(*words); });
 }

@@ -21,6 +21,7 @@ void add_decode(CLI::App& app);
 void add_show(CLI::App& app);
 void add_switch(CLI::App& app);  // adds nothing where there is none
 void add_switch_status(CLI::App& app);
-void add_doctor(CLI::App& app);  // what this build has: backends, vectors, libraries
+void add_doctor(CLI::App& app);      // what this build has: backends, vectors, libraries
+void add_completion(CLI::App& app);  // for all that was added before
 
 }  // namespace peel::cli

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 
 namespace peel::cli {
 namespace {
@@ -30,17 +30,13 @@ using Samples = std::vector<Sample>;  // one of every worker
 // Where the workers wait for each other and tell what they measured.
 class Meeting {
  public:
-  explicit Meeting(Communicator& communicator) : communicator_(communicator) {}
+  Meeting(Communicator& communicator, std::uint64_t drain_bytes)
+      : communicator_(communicator), load_(1 + drain_bytes / std::max(1U, communicator.size() - 1)) {}
 
-  void wait() { tell({}); }
+  void wait() { gather(load_); }
 
   Samples tell(const Sample& mine) {
-    constexpr std::chrono::minutes kPatience{10};  // another worker may take that long to verify
-    Collective gathering{.kind = Collective::Kind::all_gather};
-    gathering.send = {std::as_bytes(std::span(&mine, 1))};
-    gathering.received.resize(communicator_.size());
-    // A channel for each, since over NCCL no collective may belong to an older one than the last exchange.
-    perform(communicator_, gathering, communicator_.open_channel(), kPatience);
+    const Collective gathering = gather(std::as_bytes(std::span(&mine, 1)));
     Samples all(communicator_.size(), mine);
     for (unsigned worker = 0; worker < communicator_.size(); ++worker) {
       if (worker != communicator_.rank()) std::memcpy(&all[worker], gathering.received[worker].data(), sizeof(Sample));
@@ -49,7 +45,18 @@ class Meeting {
   }
 
  private:
+  Collective gather(std::span<const std::byte> mine) {
+    constexpr std::chrono::minutes kPatience{10};  // another worker may take that long to verify
+    Collective gathering{.kind = Collective::Kind::all_gather};
+    gathering.send = {mine};
+    gathering.received.resize(communicator_.size());
+    // A channel for each, since over NCCL no collective may belong to an older one than the last exchange.
+    perform(communicator_, gathering, communicator_.open_channel(), kPatience);
+    return gathering;
+  }
+
   Communicator& communicator_;
+  std::vector<std::byte> load_;  // goes to every other worker
 };
 
 double median(std::vector<double> values) {
@@ -190,9 +197,12 @@ std::unique_ptr<Summand> host_summand(const Gradients& gradients, std::uint32_t 
 std::vector<Standing> hold_contest(Communicator& communicator, Summand& summand, const KnownSum& known,
                                    const std::vector<Baseline>& baselines, const ContestOptions& options) {
   std::vector<Contender> contenders = gather_contenders(baselines, options);
-  Meeting meeting(communicator);
-  for (unsigned round = 0; round < options.warmup + options.repeat; ++round) {
+  Meeting meeting(communicator, options.drain_bytes);
+  const unsigned rounds = options.warmup + options.repeat;
+  const bool watched = options.progress != nullptr && communicator.rank() == 0;
+  for (unsigned round = 0; round < rounds; ++round) {
     for (Contender& contender : contenders) {
+      if (watched) options.progress->advance(options.work / static_cast<double>(rounds * contenders.size()));
       if (round != 0 && round < options.warmup && !contender.learns()) continue;
       summand.restore();
       meeting.wait();

@@ -12,6 +12,7 @@
 #include "cli/gradients.h"
 #include "cli/known_sum.h"
 #include "cli/measure.h"
+#include "cli/progress.h"
 #include "cli/summand.h"
 #include "peel/allreduce.h"
 
@@ -23,7 +24,12 @@ struct ContestOptions {
   std::vector<Strategy> strategies;
   unsigned warmup = 3;  // rounds that are not timed: states learn; baselines take part in the first only
   unsigned repeat = 7;  // rounds of which the median counts
+  // What every worker sends before each sum, at least. A shaper of the network (tc) lets a burst through after a pause;
+  // so much empties its bucket, and no sum is faster than the link.
+  std::uint64_t drain_bytes = 0;
   StateOptions state = {};
+  Progress* progress = nullptr;  // of the first worker, if anybody watches
+  double work = 0;               // by which the whole contest advances it
 };
 
 // How a contender did.

@@ -5,13 +5,20 @@
 #include <bit>
 #include <filesystem>
 
+#include "cli/machine.h"
 #include "cli/numbers.h"
+#include "cli/table.h"
 
 namespace peel::cli {
 namespace {
 
-constexpr std::string_view kRow =
-    "{:<12} {:>9} {:>7} {:<11} {:>3}  {:<8} {:<8} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6} {:>5} {:>6}\n";
+constexpr auto kLeft = Column::Side::left;
+
+const Table& table() {
+  static const Table kTable{{"strategy", 13, kLeft}, {"grain", 5}, {"time", 8},   {"algbw", 6},  {"busbw", 6},
+                            {"speed-up", 8},         {"sent", 7},  {"/dense", 7}, {"rounds", 6}, {"sum", 5, kLeft}};
+  return kTable;
+}
 
 // As nccl-tests define them: how much of the array was summed in a second, and what that asks of each link when the
 // array is sent as it is.
@@ -37,18 +44,17 @@ Json baseline_times(const std::vector<Standing>& all) {
   return times;
 }
 
-std::string short_count(std::uint64_t count) {
-  return std::has_single_bit(count) ? fmt::format("2^{}", std::countr_zero(count)) : show_count(count);
-}
-
-std::string short_name(const Pattern& pattern) {
-  if (pattern.kind != Pattern::Kind::npy) return pattern.text;
-  return std::filesystem::path(pattern.files.front()).filename().string().substr(0, 12);
+// The one that was asked for, and in brackets what was done in its stead.
+std::string strategy_of(const Standing& standing) {
+  const std::string_view chosen = name(standing.report.strategy);
+  return standing.name == chosen ? standing.name : fmt::format("{} ({})", standing.name, chosen);
 }
 
 Json what_was_summed(const ContestSetting& setting) {
   const Gradients& gradients = *setting.gradients;
-  return Json{
+  Json json{
+      {"machine", machine()},
+      {"date", today()},
       {"transport", setting.transport},
       {"workers", gradients.workers()},
       {"elements", gradients.elements()},
@@ -64,6 +70,8 @@ Json what_was_summed(const ContestSetting& setting) {
       {"warmup", setting.options->warmup},
       {"repeat", setting.options->repeat},
   };
+  if (setting.rate_bits != 0) json["rate_bits"] = setting.rate_bits;
+  return json;
 }
 
 }  // namespace
@@ -110,22 +118,36 @@ Json to_json(const ContestSetting& setting, const Standing& standing, const std:
   return json;
 }
 
-std::string contest_heading() {
-  return fmt::format(fmt::runtime(kRow), "pattern", "elements", "density", "overlap", "wrk", "strategy", "chosen",
-                     "grain", "time", "algbw", "busbw", "speed-up", "bytes", "/dense", "rounds", "lost", "wrong");
+std::string contest_heading() { return table().heading(); }
+
+std::string contest_case(const ContestSetting& setting, const std::vector<Standing>& all) {
+  const Standing& baseline = baseline_of(all);
+  const Gradients& gradients = *setting.gradients;
+  return wrapped(fmt::format("{}{}; {}: {}", describe(setting.pattern, gradients),
+                             gradients.drawn() ? fmt::format(", {}", name(setting.drawn.sharing)) : "", baseline.name,
+                             show_seconds(baseline.seconds)));
 }
 
 std::string contest_row(const ContestSetting& setting, const Standing& standing, const std::vector<Standing>& all) {
   const Gradients& gradients = *setting.gradients;
   const Bandwidths speed = bandwidths(gradients, standing.seconds);
   const auto bytes = static_cast<std::uint64_t>(standing.bytes_sent);
-  return fmt::format(fmt::runtime(kRow), short_name(setting.pattern), short_count(gradients.elements()),
-                     show_percent(gradients.density()), gradients.drawn() ? name(setting.drawn.sharing) : "-",
-                     gradients.workers(), standing.name, name(standing.report.strategy), standing.report.grain,
-                     show_seconds(standing.seconds), fmt::format("{:.3f}", speed.algorithm),
-                     fmt::format("{:.3f}", speed.bus),
-                     fmt::format("{:.2f}x", baseline_of(all).seconds / standing.seconds), show_bytes(bytes),
-                     show_ratio(bytes, ring_bytes(gradients)), standing.report.rounds, standing.lost, standing.wrong);
+  const double speedup = baseline_of(all).seconds / standing.seconds;
+  std::string row = table().row({strategy_of(standing),
+                                 fmt::format("{}", standing.report.grain),
+                                 show_seconds(standing.seconds),
+                                 fmt::format("{:.3g}", speed.algorithm),
+                                 fmt::format("{:.3g}", speed.bus),
+                                 {fmt::format("{:.2f}x", speedup), speedup > 1 ? Ink::good : Ink::plain},
+                                 show_bytes(bytes),
+                                 show_ratio(bytes, ring_bytes(gradients)),
+                                 fmt::format("{}", standing.report.rounds),
+                                 standing.wrong != 0  ? Cell("wrong", Ink::bad)
+                                 : standing.lost != 0 ? Cell("lost", Ink::bad)
+                                                      : Cell("ok")});
+  if (standing.wrong == 0 && standing.lost == 0) return row;
+  return row +
+         fmt::format("  {} items lost, {} elements wrong\n", show_count(standing.lost), show_count(standing.wrong));
 }
 
 }  // namespace peel::cli

@@ -45,9 +45,20 @@ void report_lost(const DecodeCommand& command, const std::string& input, const R
   }
 }
 
+// Reading a message, decoding it and writing its array count as many bytes as the message has, each.
+double work_of(const DecodeCommand& command) {
+  double work = 0;
+  for (const std::string& input : command.inputs) {
+    const auto bytes = file_bytes(input);
+    if (!bytes) return 0;
+    work += 3 * static_cast<double>(*bytes);
+  }
+  return work;
+}
+
 void decode_one(const DecodeCommand& command, const std::string& input, const std::string& output, Progress& progress) {
   progress.step(input + " : decoding");
-  const Parsed parsed = load_message(input);
+  const Parsed parsed = load_message(input, progress.moved());
   check_plausible(input, parsed.message, "its array", parsed.plan.dense_bytes(), command.max_bytes);
   Buffer<std::byte> gradient(static_cast<std::size_t>(parsed.plan.dense_bytes()));
   gradient.fill_zero();  // lost items keep what was there
@@ -60,7 +71,9 @@ void decode_one(const DecodeCommand& command, const std::string& input, const st
   }
   report_lost(command, input, recovery, progress);
   Output file(output, command.files.overwrite());
-  npy::write(file, {x.data, x.size, x.type});
+  const auto bytes = static_cast<double>(parsed.message.bytes());
+  progress.advance(bytes);
+  npy::write(file, {x.data, x.size, x.type}, progress.moved(bytes / static_cast<double>(parsed.plan.dense_bytes())));
   file.commit();
   progress.summary(
       fmt::format("{} : {} {}, {} items", input, show_count(x.size), name(x.type), show_count(recovery.items)));
@@ -70,6 +83,7 @@ void run_decode(const DecodeCommand& command) {
   const auto outputs = output_names(command.inputs, command.files, without_suffix);
   for (const std::string& output : outputs) check_output(output, command.files.overwrite());
   Progress progress(command.files);
+  progress.expect(work_of(command));
   for (std::size_t i = 0; i < outputs.size(); ++i) decode_one(command, command.inputs[i], outputs[i], progress);
 }
 

@@ -1,20 +1,28 @@
 // peel demo: four workers all-reduce gradients of several densities; a table, and on demand a page with charts. Workers
-// are threads of this process, or whoever wrote the results that it is given: scripts/demo runs them on a network.
+// are threads of this process on links that are limited in user space, or whoever wrote the results that it is given:
+// scripts/demo runs them on a network.
 #include <fmt/format.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/contest_report.h"
 #include "cli/demo_page.h"
+#include "cli/demo_story.h"
 #include "cli/files.h"
 #include "cli/numbers.h"
+#include "cli/progress.h"
 #include "cli/thread_workers.h"
 
 namespace peel::cli {
@@ -23,10 +31,12 @@ namespace {
 struct DemoOptions {
   std::string results;
   std::string html;
+  std::string rate = "200mbit";
+  std::string elements = "2^20";
+  std::uint64_t expect = 0;
 };
 
 constexpr std::uint32_t kWorkers = 4;
-constexpr std::uint64_t kElements = std::uint64_t{1} << 22;
 
 struct Shape {
   const char* pattern;
@@ -35,119 +45,164 @@ struct Shape {
 constexpr Shape kShapes[] = {{"uniform", 0.001}, {"uniform", 0.01}, {"uniform", 0.1},
                              {"uniform", 0.3},   {"uniform", 0.9},  {"rows:64", 0.035}};
 
-constexpr std::string_view kRow = "{:<10} {:>7}  {:<8} {:<8} {:>9} {:>9} {:>8} {:>8} {:>8}  {}\n";
+constexpr std::string_view kRow = "  {:<14} {:>9} {:>9} {:>8} {:>9}  {}\n";
 
-DemoResult result_of(const Json& json) {
-  return {.pattern = json.at("pattern"),
-          .density = json.at("density"),
-          .strategy = json.at("strategy"),
-          .chosen = json.at("chosen"),
-          .baseline = json.at("baseline"),
-          .seconds = json.at("seconds"),
-          .baseline_seconds = json.at("baseline_seconds"),
-          .bytes = json.at("bytes_sent"),
-          .dense_bytes = json.at("dense_bytes"),
-          .lost = json.at("lost"),
-          .wrong = json.at("wrong")};
+// Lines of at most 100 characters, so that words stay whole on a terminal.
+void print_wrapped(std::string_view text, std::string_view indent) {
+  constexpr std::size_t kColumns = 100;
+  while (!text.empty()) {
+    std::size_t end = text.size();
+    if (end + indent.size() > kColumns) {
+      end = text.rfind(' ', kColumns - indent.size());
+      if (end == std::string_view::npos) end = std::min(text.find(' '), text.size());
+    }
+    fmt::print("{}{}\n", indent, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
 }
 
-std::string where_of(const Json& json) {
-  const auto workers = json.at("workers").get<unsigned>();
-  const std::string what = fmt::format("gradients of {} {}", show_count(json.at("elements").get<std::uint64_t>()),
-                                       json.at("type").get<std::string>());
-  if (json.contains("rate_bits")) {
-    return fmt::format("{} hosts on links of {:g} Mbit/s sum {}; compared with {}", workers,
-                       json.at("rate_bits").get<double>() / 1e6, what, json.at("baseline").get<std::string>());
-  }
-  if (json.at("transport") == "mpi") {
-    return fmt::format("{} processes sum {} over loopback, which is faster than any network; compared with {}", workers,
-                       what, json.at("baseline").get<std::string>());
-  }
-  return fmt::format("{} threads sum {} in memory, where only work counts and no network; compared with dense", workers,
-                     what);
-}
+// While it lives, a terminal says what is being waited for, and for how long.
+class Waiting {
+ public:
+  explicit Waiting(const std::string& what)
+      : thread_([this, what](const std::stop_token& stop) {
+          Progress progress(FileOptions{});
+          std::unique_lock lock(mutex_);
+          for (int seconds = 0; !stop.stop_requested(); ++seconds) {
+            progress.step(fmt::format("{} ({} s)", what, seconds));
+            ended_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+          }
+        }) {}
 
-// Prints results as they come, and keeps them for the page.
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  std::jthread thread_;  // the last member: it ends before what it uses
+};
+
+// Prints results as they come, and keeps them for the end.
 class Show {
  public:
-  void add(const Json& json) {
+  explicit Show(std::uint64_t expected) : expected_(expected) {}
+
+  [[nodiscard]] std::string waits_for() const {
+    if (expected_ == 0) return fmt::format("measuring; {} results so far", results_.size());
+    return fmt::format("measuring; {} of {} results", results_.size(), expected_);
+  }
+
+  void add(const Json& report) {
+    const DemoResult one = demo_result(report);
     if (results_.empty()) {
-      where_ = where_of(json);
-      fmt::print("{}\n\n", where_);
-      fmt::print(fmt::runtime(kRow), "non-zeros", "density", "strategy", "chosen", "time", "dense", "speed-up", "bytes",
-                 "of dense", "every sum");
+      first_ = report;
+      fmt::print(fmt::runtime(kRow), "strategy", "time", "speed-up", "bytes", "of dense", "every element");
     }
-    const DemoResult one = result_of(json);
-    const bool first =
-        results_.empty() || results_.back().pattern != one.pattern || results_.back().density != one.density;
-    const std::string verdict =
-        one.wrong == 0 && one.lost == 0 ? "exact" : fmt::format("{} wrong, {} lost", one.wrong, one.lost);
-    fmt::print(fmt::runtime(kRow), first ? one.pattern : "", first ? show_percent(one.density) : "", one.strategy,
-               one.chosen, show_seconds(one.seconds), show_seconds(one.baseline_seconds),
-               fmt::format("{:.1f}x", one.baseline_seconds / one.seconds),
-               show_bytes(static_cast<std::uint64_t>(one.bytes)), show_percent(one.bytes / one.dense_bytes), verdict);
+    if (results_.empty() || title_of(results_.back()) != title_of(one)) {
+      fmt::print("{} (dense: {}, {} bytes)\n", title_of(one), show_seconds(one.baseline_seconds),
+                 show_bytes(static_cast<std::uint64_t>(one.dense_bytes)));
+    }
+    fmt::print(fmt::runtime(kRow), strategy_of(one), show_seconds(one.seconds), fmt::format("{:.1f}x", one.speedup()),
+               show_bytes(static_cast<std::uint64_t>(one.bytes)), show_percent(one.bytes / one.dense_bytes),
+               verdict_of(one));
     std::fflush(stdout);
-    wrong_ += one.wrong + one.lost;
     results_.push_back(one);
   }
 
-  void finish(const std::string& html) {
+  void finish(const std::string& html) const {
     if (results_.empty()) throw Failure("there are no results to show; see what was said before");
+    const DemoStory story = tell_story(first_, results_);
+    print(story);
     if (!html.empty()) {
-      const std::string page = demo_page(where_, results_);
+      const std::string page = demo_page(story, results_);
       Output output(html, {.force = true});
       output.write(std::as_bytes(std::span(page)));
       output.commit();
-      fmt::print("\ncharts: {}\n", html);
+      fmt::print("\nThe same with charts: {}\n", html);
     }
-    if (wrong_ != 0) throw Failure(fmt::format("{} elements of the sums are wrong or lost", wrong_));
+    refuse_bad();
   }
 
  private:
-  std::string where_;
+  static void print(const DemoStory& story) {
+    fmt::print("\n");
+    print_wrapped(story.headline, "");
+    fmt::print("\nWhat was measured\n");
+    for (const std::string& sentence : story.setting) print_wrapped(sentence, "  ");
+    fmt::print("\nWords\n");
+    for (const Term& term : story.words) fmt::print("  {:<15} {}\n", term.word, term.meaning);
+    fmt::print("\nNext\n");
+    for (const Term& step : story.next) fmt::print("  {}\n      {}\n", step.word, step.meaning);
+  }
+
+  void refuse_bad() const {
+    std::uint64_t bad = 0;
+    for (const DemoResult& one : results_) {
+      bad += one.wrong + one.lost;
+      if (!one.beats_link()) continue;
+      throw Failure(
+          fmt::format("{}, {}: less time than the link takes for the bytes; is the limit of the links "
+                      "working? Measure again on a machine with less to do",
+                      title_of(one), strategy_of(one)));
+    }
+    if (bad != 0) throw Failure(fmt::format("{} elements of the sums are wrong or lost", bad));
+  }
+
+  std::uint64_t expected_;  // results; 0: nobody knows
+  Json first_;
   std::vector<DemoResult> results_;
-  std::uint64_t wrong_ = 0;
 };
 
-void show_threads(Show& show) {
-  ContestOptions options{.strategies = {Strategy::packed, Strategy::sketch, Strategy::split, Strategy::automatic},
-                         .warmup = 2,
-                         .repeat = 3};
+void show_threads(const DemoOptions& options) {
+  const double rate_bits = parse_bandwidth(options.rate);
+  const ContestOptions contest{.strategies = {Strategy::packed, Strategy::sketch, Strategy::split, Strategy::automatic},
+                               .warmup = 2,
+                               .repeat = 3};
+  Show show(std::size(kShapes) * contest.strategies.size());
   for (const Shape& shape : kShapes) {
+    std::optional<Waiting> waiting(show.waits_for());
     const Pattern pattern = parse_patterns(shape.pattern).front();
-    const GradientOptions drawn{
-        .elements = kElements, .density = shape.density, .workers = kWorkers, .sharing = Sharing::independent};
+    const GradientOptions drawn{.elements = parse_count(options.elements),
+                                .density = shape.density,
+                                .workers = kWorkers,
+                                .sharing = Sharing::independent,
+                                .values = Values::real};
     const Gradients gradients(pattern, drawn);
-    const ThreadContest contest = hold_on_threads(gradients, options);
-    const ContestSetting setting{"inprocess", pattern, &gradients, drawn, &options, contest.link};
-    for (const Standing& one : contest.standings) {
-      if (one.is_strategy) show.add(to_json(setting, one, contest.standings));
+    const ThreadContest held = hold_on_threads(gradients, contest, {.bytes_per_second = rate_bits / 8});
+    const ContestSetting setting{"inprocess", pattern, &gradients, drawn, &contest, held.link, rate_bits};
+    waiting.reset();
+    for (const Standing& one : held.standings) {
+      if (one.is_strategy) show.add(to_json(setting, one, held.standings));
     }
   }
+  show.finish(options.html);
 }
 
-void show_lines(std::istream& lines, Show& show) {
-  for (std::string line; std::getline(lines, line);) {
+void show_lines(std::istream& lines, const DemoOptions& options) {
+  Show show(options.expect);
+  std::string line;
+  const auto next = [&] {
+    const Waiting waiting(show.waits_for());
+    return static_cast<bool>(std::getline(lines, line));
+  };
+  while (next()) {
     try {
       show.add(Json::parse(line));
     } catch (const Json::exception&) {
       throw Failure(fmt::format("this is not a result of peel bench allreduce: {}", line.substr(0, 80)));
     }
   }
+  show.finish(options.html);
 }
 
 void run(const DemoOptions& options) {
-  Show show;
   if (options.results.empty()) {
-    show_threads(show);
+    show_threads(options);
   } else if (options.results == kPipe) {
-    show_lines(std::cin, show);
+    show_lines(std::cin, options);
   } else {
     std::ifstream file(options.results);
     if (!file) throw Failure(fmt::format("cannot read {}; write it with peel bench allreduce --json", options.results));
-    show_lines(file, show);
+    show_lines(file, options);
   }
-  show.finish(options.html);
 }
 
 }  // namespace
@@ -158,7 +213,11 @@ void add_demo(CLI::App& app) {
   const auto options = std::make_shared<DemoOptions>();
   demo->add_option("--results", options->results,
                    "Show these JSON lines of bench allreduce instead of measuring; - for standard input");
+  demo->add_option("--expect", options->expect, "With --results: how many there will be, for those who wait");
   demo->add_option("--html", options->html, "Also write a page with charts to this file");
+  demo->add_option("--rate", options->rate, "Links between the threads carry this, limited in user space")
+      ->capture_default_str();
+  demo->add_option("--elements", options->elements, "Elements of the gradients")->capture_default_str();
   demo->callback([options] { run(*options); });
 }
 

@@ -1,4 +1,4 @@
-// Memory, streams and errors of CUDA for the program's own use. Only for files that are built with CUDA.
+// Memory, streams and errors of CUDA for the program's own use. Only for the modules cuda and nccl.
 #pragma once
 
 #include <cuda_runtime_api.h>

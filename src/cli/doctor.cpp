@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <CLI/Version.hpp>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -10,6 +12,7 @@
 #include "cli/gpus.h"
 #include "cli/json.h"
 #include "cli/numbers.h"
+#include "cli/terminal.h"
 #include "cli/transports.h"
 #include "peel/codec.h"
 
@@ -56,7 +59,7 @@ std::string problem_of(Backend backend, Codec codec) {
 
 std::string problem_on_gpu(Codec codec) {
   const std::vector<float> a = gradient(0);
-  return gpu_problem(plan_for(codec, a.size()), a, gradient(1));
+  return load_cuda().problem(plan_for(codec, a.size()), a, gradient(1));
 }
 
 template <typename FindProblem>
@@ -74,7 +77,10 @@ struct Diagnosis {
   std::string forced;   // PEEL_BACKEND
   std::string chosen;   // what `auto` means here
   std::string problem;  // why nothing could be chosen
+  std::string no_cuda;  // why this peel cannot use GPUs
   std::vector<GpuInfo> gpus;
+  std::vector<TransportInfo> transports;
+  std::vector<TransportInfo> planes;
   std::vector<Check> checks;
   std::string inprocess;  // what is wrong with that transport
 
@@ -98,11 +104,17 @@ Diagnosis diagnose() {
       result.checks.push_back(run_check(name(backend), codec, [&] { return problem_of(backend, codec); }));
     }
   }
-  result.gpus = available_gpus();
+  try {
+    result.gpus = load_cuda().gpus();
+  } catch (const Failure& failure) {
+    result.no_cuda = failure.what();
+  }
   for (const Codec codec : {Codec::packed, Codec::sketch}) {
     if (result.gpus.empty()) break;
     result.checks.push_back(run_check("cuda", codec, [&] { return problem_on_gpu(codec); }));
   }
+  result.transports = known_transports();
+  result.planes = known_planes();
   result.inprocess = inprocess_problem();
   return result;
 }
@@ -113,21 +125,33 @@ std::string libraries() {
                      NLOHMANN_JSON_VERSION_PATCH);
 }
 
-std::string transports() {
+std::string list(const std::vector<TransportInfo>& all) {
   std::string text;
-  for (const TransportInfo& transport : available_transports()) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", transport.name);
-    if (!transport.version.empty()) text += fmt::format(" ({})", transport.version);
+  for (const TransportInfo& one : all) {
+    if (!one.missing.empty()) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", one.name);
+    if (!one.version.empty()) text += fmt::format(" ({})", one.version);
   }
   return text;
 }
 
 // The library's, and the GPU's, which has verbs of its own.
-std::vector<std::string> backends() {
+std::vector<std::string> backends(const Diagnosis& diagnosis) {
   std::vector<std::string> names;
   for (const Backend backend : available_backends()) names.emplace_back(name(backend));
-  if (built_with_cuda()) names.emplace_back("cuda");
+  if (diagnosis.no_cuda.empty()) names.emplace_back("cuda");
   return names;
+}
+
+// Everything that this program knows and that does not work here, with the reason.
+std::vector<TransportInfo> missing(const Diagnosis& diagnosis) {
+  std::vector<TransportInfo> all;
+  if (!diagnosis.no_cuda.empty()) all.push_back({"cuda", "", diagnosis.no_cuda});
+  for (const auto* some : {&diagnosis.transports, &diagnosis.planes}) {
+    std::copy_if(some->begin(), some->end(), std::back_inserter(all),
+                 [](const auto& one) { return !one.missing.empty(); });
+  }
+  return all;
 }
 
 std::string show(const GpuInfo& gpu) {
@@ -136,23 +160,37 @@ std::string show(const GpuInfo& gpu) {
 }
 
 void print(const Diagnosis& diagnosis) {
-  const auto row = [](std::string_view label, std::string_view text) { fmt::print("{:<12} {}\n", label, text); };
+  const auto row = [](std::string_view label, std::string_view text) { print_fact(label, text); };
+  const auto check_row = [](std::string_view what, const std::string& problem) {
+    print_fact("self-check", fmt::format("{}: {}", what, problem.empty() ? "ok" : problem),
+               problem.empty() ? Ink::plain : Ink::bad);
+  };
   row("peel", PEEL_VERSION);
   row("compiler", __VERSION__);
   row("libraries", libraries());
-  row("backends", fmt::format("{}", fmt::join(backends(), ", ")));
-  row("chosen", diagnosis.problem.empty() ? diagnosis.chosen : diagnosis.problem);
+  row("backends", fmt::format("{}", fmt::join(backends(diagnosis), ", ")));
+  print_fact("chosen", diagnosis.problem.empty() ? diagnosis.chosen : diagnosis.problem,
+             diagnosis.problem.empty() ? Ink::plain : Ink::bad);
   row("PEEL_BACKEND", diagnosis.forced.empty() ? "not set" : diagnosis.forced);
   row("vectors", simd_target().empty() ? "none: the cpu backend is not in this build" : simd_target());
   row("cores", fmt::format("{}", std::thread::hardware_concurrency()));
   for (const GpuInfo& gpu : diagnosis.gpus) row("GPU", show(gpu));
-  if (diagnosis.gpus.empty()) row("GPU", built_with_cuda() ? "none here" : "none: this build has no CUDA");
-  row("transports", transports());
+  if (diagnosis.gpus.empty()) row("GPU", diagnosis.no_cuda.empty() ? "none here" : "none can be used");
+  row("transports", list(diagnosis.transports));
+  if (!diagnosis.planes.empty()) row("planes", list(diagnosis.planes));
+  for (const TransportInfo& one : missing(diagnosis)) row("missing", fmt::format("{}: {}", one.name, one.missing));
   for (const Check& check : diagnosis.checks) {
-    row("self-check",
-        fmt::format("{} {}: {}", check.backend, name(check.codec), check.problem.empty() ? "ok" : check.problem));
+    check_row(fmt::format("{} {}", check.backend, name(check.codec)), check.problem);
   }
-  row("self-check", fmt::format("inprocess sum: {}", diagnosis.inprocess.empty() ? "ok" : diagnosis.inprocess));
+  check_row("inprocess sum", diagnosis.inprocess);
+}
+
+Json json_of(const std::vector<TransportInfo>& all) {
+  Json list = Json::array();
+  for (const TransportInfo& one : all) {
+    if (one.missing.empty()) list.push_back({{"name", one.name}, {"version", one.version}});
+  }
+  return list;
 }
 
 Json json_of(const Diagnosis& diagnosis) {
@@ -172,19 +210,19 @@ Json json_of(const Diagnosis& diagnosis) {
                       {"problem", check.problem}});
   }
   checks.push_back({{"transport", "inprocess"}, {"ok", diagnosis.inprocess.empty()}, {"problem", diagnosis.inprocess}});
-  Json transport_list = Json::array();
-  for (const TransportInfo& transport : available_transports()) {
-    transport_list.push_back({{"name", transport.name}, {"version", transport.version}});
-  }
+  Json absent = Json::array();
+  for (const TransportInfo& one : missing(diagnosis)) absent.push_back({{"name", one.name}, {"reason", one.missing}});
   return {{"version", PEEL_VERSION},
           {"compiler", __VERSION__},
-          {"backends", backends()},
+          {"backends", backends(diagnosis)},
           {"chosen", diagnosis.chosen},
           {"peel_backend", diagnosis.forced},
           {"vectors", simd_target()},
           {"cores", std::thread::hardware_concurrency()},
           {"gpus", gpus},
-          {"transports", transport_list},
+          {"transports", json_of(diagnosis.transports)},
+          {"planes", json_of(diagnosis.planes)},
+          {"missing", absent},
           {"checks", checks},
           {"healthy", diagnosis.healthy()}};
 }
@@ -204,7 +242,7 @@ void run_doctor(const std::string& json) {
 void add_doctor(CLI::App& app) {
   CLI::App* command = app.add_subcommand("doctor", "Say what this build has, and check that it works here");
   const auto json = std::make_shared<std::string>();
-  command->add_option("--json", *json, "Write JSON to this file, or to standard output for -")->type_name("FILE");
+  add_json_option(*command, *json);
   command->callback([json] { run_doctor(*json); });
 }
 

@@ -37,7 +37,7 @@ class Gradients {
     if (kept_[i]) return *kept_[i];
     const std::string& path = options_.inputs[i];
     progress.step(path + " : reading");
-    npy::Array array = npy::load(path, options_.raw);
+    npy::Array array = npy::load(path, options_.raw, progress.moved());
     if (array.is_mask) {
       throw Failure(
           fmt::format("{} holds booleans, and only numbers can be summed; see a mask's gain with peel inspect", path));
@@ -53,6 +53,18 @@ class Gradients {
   std::optional<npy::Array> passing_;  // valid until the next one
 };
 
+// Reading a byte, planning with it and encoding it count 1 each. Several gradients are read twice.
+double work_of(const EncodeOptions& options) {
+  double bytes = 0;
+  for (const std::string& input : options.inputs) {
+    const auto size = file_bytes(input);
+    if (!size) return 0;
+    bytes += static_cast<double>(*size);
+  }
+  if (!options.like.empty()) return 2 * bytes;
+  return bytes * (options.inputs.size() > 1 ? 4 : 3);
+}
+
 Plan choose_plan(const EncodeOptions& options, Gradients& gradients, Progress& progress) {
   if (!options.like.empty()) return load_message(options.like).plan;
   JointPlan joint;
@@ -60,6 +72,7 @@ Plan choose_plan(const EncodeOptions& options, Gradients& gradients, Progress& p
     const npy::Array& gradient = gradients.get(i, progress);
     progress.step(options.inputs[i] + " : planning");
     joint.add(gradient, options.inputs[i]);
+    progress.advance(static_cast<double>(gradient.data.size()));
   }
   return joint.make(options.wishes);
 }
@@ -94,10 +107,14 @@ Message encode_one(const Plan& plan, const npy::Array& gradient, const std::stri
 }
 
 void run_encode(const EncodeOptions& options) {
+  if (options.wishes.grain && options.wishes.phase >= *options.wishes.grain) {
+    throw CLI::ValidationError("--phase must be below the grain");
+  }
   const auto outputs =
       output_names(options.inputs, options.files, [](const std::string& input) { return input + kSuffix; });
   for (const std::string& output : outputs) check_output(output, options.files.overwrite());
   Progress progress(options.files);
+  progress.expect(work_of(options));
   Gradients gradients(options);
   const Plan plan = choose_plan(options, gradients, progress);
   for (std::size_t i = 0; i < options.inputs.size(); ++i) {
@@ -107,6 +124,7 @@ void run_encode(const EncodeOptions& options) {
     progress.step(input + " : encoding");
     const Message message = encode_one(plan, gradient, input, options.execution);
     const std::uint64_t bytes = save_message(outputs[i], options.files.overwrite(), plan, message);
+    progress.advance(static_cast<double>(gradient.data.size()));
     progress.summary(summary_of(input, plan, bytes));
   }
 }
@@ -130,17 +148,22 @@ ElementType parse_raw(const std::string& text) {
 void add_plan_wishes(CLI::App& command, PlanWishes& wishes) {
   PlanOptions& options = wishes.options;
   std::vector<CLI::Option*> all = {
-      add_parsed(command, "--codec", options.codec, parse_codec, "packed or sketch [packed]"),
-      add_parsed(command, "--cells", options.cells, parse_cells, "auto, native, fixed32, fixed64 or float32 [auto]"),
-      add_parsed(command, "--index", options.index, parse_index, "auto, bitmap, bloom or list [auto]"),
-      add_parsed(command, "--grain", wishes.grain, parse_auto<std::uint32_t>,
-                 "Elements per item, auto or 1, 2, 4 ... 1024 [auto]"),
+      add_parsed(command, "--codec", options.codec, parse_codec, "How values are coded [packed]")
+          ->type_name(one_of(kCodecs)),
+      add_parsed(command, "--cells", options.cells, parse_cells, "How values travel [auto]")->type_name(one_of(kCells)),
+      add_parsed(command, "--index", options.index, parse_index, "How the places of items are written [auto]")
+          ->type_name(one_of(kIndexes)),
+      add_parsed(
+          command, "--grain", wishes.grain,
+          [](const std::string& text) { return text == "auto" ? std::nullopt : std::optional(parse_grain_size(text)); },
+          "Elements per item, auto or 1, 2, 4 ... 1024 [auto]"),
       command.add_option("--phase", wishes.phase, "Where the first whole grain starts; needs --grain N")
           ->type_name("")
           ->needs("--grain"),
       add_parsed(command, "--items", wishes.items, parse_count,
                  "Items in the union of all workers [those of the files, scaled up to --workers]"),
       command.add_option("--workers", wishes.workers, "Messages that will be merged [the files, at least 2]")
+          ->check(CLI::Range(std::uint64_t{1}, Plan::kMostWorkers))
           ->type_name("W"),
       add_parsed(command, "--scale", wishes.scale, parse_auto<std::int32_t>,
                  "Fixed cells hold round(x * 2^scale) [auto]"),
@@ -164,7 +187,8 @@ void add_encode(CLI::App& app) {
       ->type_name("A.npy");
   command->add_option("--like", options->like, "Use the plan of this message, so that both can be merged")
       ->type_name("FILE.peel");
-  add_parsed(*command, "--type", options->raw, parse_raw, "What two raw bytes per element (V2) are: bfloat16");
+  add_parsed(*command, "--type", options->raw, parse_raw, "What two raw bytes per element (V2) are")
+      ->type_name("{bfloat16,float16}");
   add_file_options(*command, options->files);
   add_plan_wishes(*command, options->wishes);
   add_execution_options(*command, options->execution);

@@ -115,7 +115,7 @@ std::optional<std::uint64_t> Input::bytes_left() const noexcept {
   return *size_ > position_ ? *size_ - position_ : 0;
 }
 
-void Input::append(Buffer<std::byte>& bytes, std::uint64_t count) {
+void Input::append(Buffer<std::byte>& bytes, std::uint64_t count, const Moved& moved) {
   const auto truncated = [&](std::uint64_t have) {
     return Failure(fmt::format("{} is truncated: it promises {} more bytes where {} are", label_, count, have));
   };
@@ -129,6 +129,7 @@ void Input::append(Buffer<std::byte>& bytes, std::uint64_t count) {
     const std::size_t got = read(fresh);
     done += got;
     if (got < fresh.size()) throw truncated(done);
+    if (moved) moved(got);
   }
 }
 
@@ -137,6 +138,12 @@ void Input::expect_end() {
   if (read({&next, 1}) != 0) {
     throw Failure(fmt::format("{} goes on after its end; it is damaged, or several were joined into one", label_));
   }
+}
+
+std::optional<std::uint64_t> file_bytes(const std::string& path) {
+  struct stat status {};
+  if (path == kPipe || stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return static_cast<std::uint64_t>(status.st_size);
 }
 
 void check_output(const std::string& path, OutputOptions options) {
@@ -151,7 +158,7 @@ void check_output(const std::string& path, OutputOptions options) {
   if (stat(path.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode)) throw Failure(fmt::format("{} is a directory; name a file with -o", path));
     if (S_ISREG(status.st_mode) && !options.force) {
-      throw Failure(fmt::format("{} already exists; overwrite it with -f or name another file with -o", path));
+      throw Failure(fmt::format("{} already exists; {}", path, options.advice));
     }
     return;
   }
@@ -196,12 +203,13 @@ Output::~Output() {
   }
 }
 
-void Output::write(std::span<const std::byte> bytes) {
+void Output::write(std::span<const std::byte> bytes, const Moved& moved) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(descriptor_, bytes.data(), std::min(kChunk, bytes.size()));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail("write", label_);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
+    if (moved) moved(static_cast<std::uint64_t>(put));
   }
 }
 

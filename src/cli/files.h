@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,9 @@
 namespace peel::cli {
 
 inline constexpr const char* kPipe = "-";
+
+// Told how many bytes were read or written since it was told last.
+using Moved = std::function<void(std::uint64_t bytes)>;
 
 class Input {
  public:
@@ -25,7 +29,7 @@ class Input {
   std::size_t read(std::span<std::byte> bytes);
 
   // Appends exactly `count` bytes, or throws Failure. Memory grows with what arrives, not with what was promised.
-  void append(Buffer<std::byte>& bytes, std::uint64_t count);
+  void append(Buffer<std::byte>& bytes, std::uint64_t count, const Moved& moved = {});
 
   // Throws Failure if there is anything left.
   void expect_end();
@@ -41,7 +45,8 @@ class Input {
 };
 
 struct OutputOptions {
-  bool force = false;  // overwrite, and write to a terminal
+  bool force = false;                                                        // overwrite, and write to a terminal
+  const char* advice = "overwrite it with -f or name another file with -o";  // where the file exists
 };
 
 // At most one at a time: a signal must find the partial file to remove.
@@ -52,8 +57,8 @@ class Output {
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  void write(std::span<const std::byte> bytes);  // throws Failure
-  void commit();                                 // gives the file its name; throws Failure
+  void write(std::span<const std::byte> bytes, const Moved& moved = {});  // throws Failure
+  void commit();                                                          // gives the file its name; throws Failure
 
  private:
   void open_beside(const OutputOptions& options);
@@ -64,6 +69,9 @@ class Output {
   std::string temporary_;
   bool force_ = false;
 };
+
+// How many bytes a file has; none of a pipe, which nobody knows.
+std::optional<std::uint64_t> file_bytes(const std::string& path);
 
 // Throws Failure if Output(path, options) would: before the work is done rather than after.
 void check_output(const std::string& path, OutputOptions options);

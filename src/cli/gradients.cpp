@@ -1,6 +1,7 @@
 #include "cli/gradients.h"
 
 #include <fmt/format.h>
+#include <CLI/Error.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -10,12 +11,14 @@
 #include <utility>
 
 #include "cli/bitmap.h"
-#include "cli/commands.h"
 #include "cli/elements.h"
+#include "cli/failure.h"
 #include "cli/magnitude.h"
 #include "cli/npy.h"
+#include "cli/numbers.h"
 #include "cli/parallel.h"
 #include "cli/random.h"
+#include "cli/terminal.h"
 
 namespace peel::cli {
 
@@ -42,8 +45,9 @@ class ExactValues {
     const int worker_digits = std::bit_width(options.workers - 1u);
     const int digits = std::min(12, exact_digits(options.type) - worker_digits);
     if (digits < 0 && !is_integer(options.type)) {
-      throw Failure(fmt::format("the sum of {} workers is not exact in {}; use fewer workers or a longer type",
-                                options.workers, name(options.type)));
+      throw CLI::ValidationError(
+          fmt::format("the sum of {} workers is not exact in {}; use fewer workers or a longer type", options.workers,
+                      name(options.type)));
     }
     bound_ = std::uint64_t{1} << std::max(digits, 0);
     unit_ = is_integer(options.type) ? 1 : 0x1p-12;
@@ -62,23 +66,27 @@ class ExactValues {
   double unit_;
 };
 
-// Any sign and significand, exponents from a range of binades up to 1, rounded to the type.
+// Magnitudes of gradients that were captured in training span 1e-14 to 0.1. So do these: any sign and significand,
+// exponents even over the binades up to 2^-3, rounded to the type.
 class RealValues {
  public:
   RealValues(const GradientOptions& options) : seed_(mix(options.seed ^ 0x7265616C)), type_(options.type) {
-    if (is_integer(options.type)) throw Failure("real values need a floating-point type, as in --type float32");
-    constexpr std::uint64_t kTwelveOrders = 40;
-    constexpr std::uint64_t kHalf = 24;  // down to the smallest subnormal of float16
-    binades_ = options.type == ElementType::float16 ? kHalf : kTwelveOrders;
+    if (is_integer(options.type)) {
+      throw CLI::ValidationError("real values need a floating-point type, as in --type float32");
+    }
+    constexpr std::uint64_t kThirteenOrders = 43;  // down to 2^-46
+    constexpr std::uint64_t kHalf = 21;            // down to 2^-24, the smallest subnormal of float16
+    binades_ = options.type == ElementType::float16 ? kHalf : kThirteenOrders;
   }
 
   [[nodiscard]] double at(std::uint32_t worker, std::uint64_t element) const noexcept {
     const std::uint64_t h = mix(seed_ + element * 0x9E3779B97F4A7C15 + worker * 0xD1B54A32D192ED03);
-    const std::uint64_t exponent = 1022 - scale_down(h, binades_);
+    constexpr std::uint64_t kTop = 1023 - 4;  // of doubles from 2^-4 to 2^-3
+    const std::uint64_t exponent = kTop - scale_down(h, binades_);
     const std::uint64_t bits = (h & 1) << 63 | exponent << 52 | mix(h) >> 12;
     return nearest(std::bit_cast<double>(bits), type_);
   }
-  [[nodiscard]] double largest() const noexcept { return 1; }
+  [[nodiscard]] double largest() const noexcept { return 0x1p-3; }
 
  private:
   std::uint64_t seed_;
@@ -364,6 +372,20 @@ void Gradients::fill_sparse(std::uint32_t worker, Grain grain, std::span<const s
     read(worker, extent.begin, some, cursor);
     write_elements(out, i * grain.size + extent.slot, some);
   }
+}
+
+std::string describe(const Pattern& pattern, const Gradients& gradients) {
+  constexpr std::size_t kLongest = 24;  // of names of files
+  const bool loaded = pattern.kind == Pattern::Kind::npy;
+  const std::uint64_t elements = gradients.elements();
+  const double density = gradients.density();
+  return fmt::format(
+      "{}, {} {}, {} non-zero, {} worker{}", loaded ? shortened_path(pattern.files.front(), kLongest) : pattern.text,
+      std::has_single_bit(elements) ? fmt::format("2^{}", std::countr_zero(elements)) : show_count(elements),
+      name(gradients.type()),
+      // Below one in a thousand a percentage with two decimals says too little.
+      density > 0 && density < 0.001 ? fmt::format("{:.1e}", density) : show_percent(density), gradients.workers(),
+      gradients.workers() == 1 ? "" : "s");
 }
 
 }  // namespace peel::cli

@@ -4,7 +4,7 @@
 // stretch of it; so the union has the density that was asked for, whatever the number of workers. Values are non-zero
 // integers times a power of two, and small enough that the sum over all workers is exact in the element type and in
 // fixed32 cells, in any order: a result is right if it is equal. Masks get such values too; loaded gradients keep their
-// own. On demand values are drawn as real gradients have them, with many orders of magnitude between them.
+// own. On demand values are drawn as real gradients have them, with 13 orders of magnitude between them.
 //
 // Nothing is stored but the stretches (or the files): elements are computed when they are read, so the memory is that
 // of the one array the caller holds.
@@ -58,7 +58,7 @@ std::string_view name(Sharing) noexcept;
 
 enum class Values : std::uint8_t {
   exact,  // whose sums are exact in any order
-  real,   // any sign and significand, exponents even over 12 orders of magnitude, or as many as the type has
+  real,   // as gradients have them: any sign and significand, magnitudes from 1.4e-14 to 0.125, every binade as likely
 };
 std::string_view name(Values) noexcept;
 
@@ -122,5 +122,8 @@ class Gradients {
   std::unique_ptr<GradientSource> source_;
   std::uint64_t nonzeros_ = 0;
 };
+
+// For people: "uniform, 2^24 float32, 1.00% non-zero, 4 workers".
+std::string describe(const Pattern& pattern, const Gradients& gradients);
 
 }  // namespace peel::cli

@@ -12,6 +12,7 @@
 #include "cli/numbers.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/table.h"
 #include "peel/grain.h"
 #include "peel/plan.h"
 
@@ -52,12 +53,23 @@ struct Findings {
   }
 };
 
-Bitmap unite_files(const InspectOptions& options, Findings& findings) {
-  Progress progress(FileOptions{});
+// Reading a byte and looking at it count 1 each; choosing both grains, as much as looking at one file.
+double work_of(const InspectOptions& options) {
+  double work = 0;
+  for (const std::string& input : options.inputs) {
+    const auto bytes = file_bytes(input);
+    if (!bytes) return 0;
+    work += 2 * static_cast<double>(*bytes);
+  }
+  return work + static_cast<double>(*file_bytes(options.inputs.front()));
+}
+
+Bitmap unite_files(const InspectOptions& options, Findings& findings, Progress& progress) {
+  progress.expect(work_of(options));
   std::optional<Bitmap> joined;
   for (const std::string& input : options.inputs) {
     progress.step(input + " : reading");
-    const npy::Array array = npy::load(input, options.type);
+    const npy::Array array = npy::load(input, options.type, progress.moved());
     if (!joined) {
       joined.emplace(array.size);
       findings.elements = array.size;
@@ -72,6 +84,7 @@ Bitmap unite_files(const InspectOptions& options, Findings& findings) {
     const std::uint64_t nonzeros = own.unite(array.view());
     findings.workers.push_back({input, nonzeros, own.runs()});
     joined->unite(own);
+    progress.advance(static_cast<double>(array.data.size()));
   }
   return std::move(*joined);
 }
@@ -106,7 +119,9 @@ void mark_smallest(std::vector<Size>& sizes, Codec codec) {
 
 Findings inspect(const InspectOptions& options) {
   Findings findings;
-  const Bitmap joined = unite_files(options, findings);
+  Progress progress;
+  const Bitmap joined = unite_files(options, findings, progress);
+  progress.step("choosing grains");
   findings.nonzeros = joined.count();
   findings.runs = joined.runs();
   findings.lower_bound =
@@ -121,41 +136,60 @@ Findings inspect(const InspectOptions& options) {
   return findings;
 }
 
+constexpr auto kLeft = Column::Side::left;
+
 void print_choice(std::string_view label, const GrainChoice& choice) {
-  fmt::print("  {:<20} {:>7}, phase {}; found in {}{}\n", label, choice.grain, choice.phase,
-             show_seconds(choice.seconds), choice.sampled ? " on sampled windows" : "");
+  fmt::print("{:<20} {}, phase {}; found in {}{}\n", label, choice.grain, choice.phase, show_seconds(choice.seconds),
+             choice.sampled ? " on sampled windows" : "");
 }
 
 void print_sizes(const Findings& findings) {
-  fmt::print("\n{:<7} {:>5} {:>5}  {:<6} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "codec", "grain", "phase", "index",
-             "items", "index", "payload", "bytes", "of dense", "of bound");
+  const Table table{{"codec", 6, kLeft}, {"grain", 9}, {"index", 6, kLeft}, {"items", 12}, {"index", 7},
+                    {"payload", 7},      {"bytes", 7}, {"/dense", 7},       {"/bound", 7}, {"", 1}};
+  fmt::print("\n{}", table.heading());
   for (const auto& [plan, smallest] : findings.sizes) {
-    fmt::print("{:<7} {:>5} {:>5}  {:<6} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9}{}\n", name(plan.codec()), plan.grain(),
-               plan.phase(), name(plan.index()), show_count(plan.expected_items()), show_bytes(plan.index_bytes()),
-               show_bytes(plan.payload_bytes()), show_bytes(plan.message_bytes()),
-               show_ratio(plan.message_bytes(), plan.dense_bytes()),
-               show_ratio(plan.message_bytes(), findings.lower_bound), smallest ? "  smallest" : "");
+    const std::string grain =
+        plan.phase() == 0 ? fmt::format("{}", plan.grain()) : fmt::format("{}+{}", plan.grain(), plan.phase());
+    fmt::print("{}", table.row({name(plan.codec()),
+                                grain,
+                                name(plan.index()),
+                                show_count(plan.expected_items()),
+                                show_bytes(plan.index_bytes()),
+                                show_bytes(plan.payload_bytes()),
+                                show_bytes(plan.message_bytes()),
+                                {show_ratio(plan.message_bytes(), plan.dense_bytes()),
+                                 smallest && plan.message_bytes() < plan.dense_bytes() ? Ink::good : Ink::plain},
+                                show_ratio(plan.message_bytes(), findings.lower_bound),
+                                smallest ? "*" : ""}));
   }
 }
 
-void print_support(std::string_view label, const Findings& findings, std::uint64_t nonzeros, const Runs& runs) {
-  fmt::print("  {:<20} {:>7} non-zero, {:>11}, in {:>9} runs: mean {:.1f}, median {}, longest {}\n", label,
-             show_percent(findings.share(nonzeros)), show_count(nonzeros), show_count(runs.count), runs.mean,
-             show_count(runs.median), show_count(runs.longest));
+void print_supports(const Findings& findings) {
+  const Table table{{"worker", 20, kLeft}, {"density", 7}, {"non-zeros", 13}, {"runs", 12},
+                    {"mean", 7},           {"median", 6},  {"longest", 7}};
+  const auto row = [&](std::string_view label, std::uint64_t nonzeros, const Runs& runs) {
+    fmt::print("{}",
+               table.row({label, show_percent(findings.share(nonzeros)), show_count(nonzeros), show_count(runs.count),
+                          fmt::format("{:.1f}", runs.mean), show_bytes(runs.median), show_bytes(runs.longest)}));
+  };
+  fmt::print("\n{}", table.heading());
+  for (const Worker& worker : findings.workers) row(shortened_path(worker.file, 20), worker.nonzeros, worker.runs);
+  row("union", findings.nonzeros, findings.runs);
 }
 
 void print(const Findings& findings) {
   const std::uint64_t dense = findings.elements * size_of(findings.type);
   fmt::print("{} elements, {} bytes dense as {}{}\n", show_count(findings.elements), show_bytes(dense),
              name(findings.type), findings.of_masks ? " (masks; another type with --type)" : "");
-  for (const Worker& worker : findings.workers) print_support(worker.file, findings, worker.nonzeros, worker.runs);
-  print_support("union", findings, findings.nonzeros, findings.runs);
+  print_supports(findings);
+  fmt::print("\n");
   print_choice("best grain, packed", findings.best_packed);
   print_choice("best grain, sketch", findings.best_sketch);
-  fmt::print("  {:<20} {:>7} of dense, for a support without structure\n", "lower bound",
+  fmt::print("{:<20} {} of dense, for a support without structure\n", "lower bound",
              show_ratio(findings.lower_bound, dense));
   print_sizes(findings);
-  fmt::print("\nBitmap and bloom combine by OR in any all-reduce; a list only by peel merge or all-to-all.\n");
+  fmt::print("\n{}", wrapped("* is the smallest of its codec that combines by OR, as bitmap and bloom do in any "
+                             "all-reduce; a list combines only by peel merge or all-to-all."));
 }
 
 Json json_of(const GrainChoice& choice) {
@@ -216,9 +250,9 @@ void add_inspect(CLI::App& app) {
       ->required()
       ->type_name("A.npy");
   add_parsed(*command, "--type", options->type, parse_element_type,
-             "Element type to assume for masks [float32], or that of two raw bytes");
-  command->add_option("--json", options->json, "Write JSON to this file, or to standard output for -")
-      ->type_name("FILE");
+             "Element type to assume for masks [float32], or that of two raw bytes")
+      ->type_name(one_of(kElementTypes));
+  add_json_option(*command, options->json);
   command->callback([options] { run_inspect(*options); });
 }
 

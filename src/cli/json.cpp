@@ -3,9 +3,18 @@
 #include <cstdio>
 #include <span>
 
-#include "cli/files.h"
-
 namespace peel::cli {
+
+void add_json_option(CLI::App& command, std::string& path) {
+  command
+      .add_option_function<std::string>(
+          "--json", [&path](const std::string& file) { path = file.empty() ? kPipe : file; },
+          "Write JSON instead of text, to FILE or to standard output")
+      ->expected(0, 1)
+      ->type_name("[FILE]");
+}
+
+OutputOptions json_output() { return {.advice = "name another file after --json, or - for standard output"}; }
 
 void write_json_lines(const std::string& path, const std::vector<Json>& reports) {
   std::string lines;
@@ -14,7 +23,7 @@ void write_json_lines(const std::string& path, const std::vector<Json>& reports)
     std::fwrite(lines.data(), 1, lines.size(), stdout);  // main() checks the stream before it ends
     return;
   }
-  Output output(path, {});
+  Output output(path, json_output());
   output.write(std::as_bytes(std::span(lines)));
   output.commit();
 }

@@ -3,13 +3,21 @@
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 
 #include "cli/commands.h"
 #include "cli/files.h"
+#include "cli/help.h"
+#include "cli/misuse.h"
+#include "cli/terminal.h"
 #include "peel/error.h"
 
 namespace {
+
+using peel::cli::begin_ink;
+using peel::cli::end_ink;
+using peel::cli::Ink;
 
 constexpr int kFailed = 1;
 constexpr int kMisused = 2;
@@ -17,30 +25,28 @@ constexpr int kMisused = 2;
 // Without fmt: what reports an exception must not throw one.
 int complain(const char* sentence, int code) noexcept {
   std::fflush(stdout);
-  std::fprintf(stderr, "peel: %s\n", sentence);
+  std::fprintf(stderr, "%speel:%s %s\n", begin_ink(Ink::bad, stderr), end_ink(Ink::bad, stderr), sentence);
   return code;
 }
 
 // With the name of its code behind the sentence, by which scripts tell errors of the library apart.
 int complain(const peel::Error& error) noexcept {
   std::fflush(stdout);
-  std::fprintf(stderr, "peel: %s [%s]\n", error.what(), peel::name(error.code()).data());
+  std::fprintf(stderr, "%speel:%s %s [%s]\n", begin_ink(Ink::bad, stderr), end_ink(Ink::bad, stderr), error.what(),
+               peel::name(error.code()).data());
   return kFailed;
 }
 
 // Help and version are also "errors" to CLI11, with exit code 0.
 int explain(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);
-  std::string command = "peel";
-  for (const CLI::App* sub = &app; !sub->get_subcommands().empty(); command += " " + sub->get_name()) {
-    sub = sub->get_subcommands().front();
-  }
-  return complain(fmt::format("{}; try {} --help", error.what(), command).c_str(), kMisused);
+  if (error.get_exit_code() == 0 && !peel::cli::names_no_subcommand(app)) return app.exit(error);
+  return complain(peel::cli::explain_misuse(app, error).c_str(), kMisused);
 }
 
 void add_commands(CLI::App& app) {
   app.set_version_flag("--version", "peel " PEEL_VERSION);
   app.require_subcommand(1);
+  app.formatter(std::make_shared<peel::cli::HelpFormatter>());  // subcommands inherit it
   app.footer("Exit status: 0 done, 1 failed, 2 misused. See also: man peel");
   peel::cli::add_demo(app);
   peel::cli::add_bench(app);
@@ -52,6 +58,7 @@ void add_commands(CLI::App& app) {
   peel::cli::add_show(app);
   peel::cli::add_switch(app);
   peel::cli::add_doctor(app);
+  peel::cli::add_completion(app);
 }
 
 int run(int argc, char** argv) {

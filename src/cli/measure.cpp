@@ -1,14 +1,15 @@
 #include "cli/measure.h"
 
+#include <CLI/Error.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
 
-#include "cli/commands.h"
 #include "cli/elements.h"
-#include "cli/measure_gpu.h"
+#include "cli/failure.h"
+#include "cli/gpus.h"
 #include "cli/measured_plan.h"
 #include "cli/samples.h"
 #include "peel/grain.h"
@@ -133,6 +134,8 @@ class Bench {
         grain_{plan.grain(), plan.phase()},
         repeat_(options.repeat),
         estimate_(options.estimate),
+        progress_(options.progress),
+        work_of_one_(options.work / ((gradients.workers() + 1.0) * (options.repeat + 1.0))),
         execution_{options.backend, options.threads, &workspace_} {}
 
   void run(Measurement& result) {
@@ -167,6 +170,10 @@ class Bench {
     loaded_ = worker;
   }
 
+  void advance() {
+    if (progress_ != nullptr) progress_->advance(work_of_one_);
+  }
+
   void unite_indexes() {
     for (std::uint32_t worker = 0; worker < gradients_.workers(); ++worker) {
       load(worker);
@@ -194,6 +201,7 @@ class Bench {
     for (unsigned i = 0; i <= repeat_; ++i) {
       const double copy_s = seconds([&] { arrays_.copy_input(execution_.threads); });
       const double encode_s = encode_once();
+      advance();
       if (i == 0) continue;
       copies_.add(copy_s);
       encodes.add(encode_s);
@@ -216,6 +224,7 @@ class Bench {
       const double copy_s = seconds([&] { arrays_.copy_input(execution_.threads); });
       if (i == repeat_) arrays_.spoil_output();
       const double decode_s = seconds([&] { result.recovery = arrays_.decode(plan_, total_, options); });
+      advance();
       if (i == 0) continue;
       copies_.add(copy_s);
       decodes.add(decode_s);
@@ -241,6 +250,8 @@ class Bench {
   Grain grain_;
   unsigned repeat_;
   bool estimate_;
+  Progress* progress_;
+  double work_of_one_;  // encoding or decoding
   Workspace workspace_;
   Execution execution_;
   std::optional<std::uint32_t> loaded_;
@@ -287,11 +298,11 @@ std::uint64_t lower_bound_bytes(const Gradients& gradients) {
 
 Measurement measure(const Gradients& gradients, const MeasureOptions& options) {
   if (options.payload_ratio > 0 && options.codec == Codec::packed) {
-    throw Failure(
+    throw CLI::ValidationError(
         "only a sketch's payload can be fixed in size: packed sends the values of the union, no more and no "
         "fewer; use --codec sketch with --payload-ratio");
   }
-  if (options.device == Device::cuda) return measure_on_gpu(gradients, options);
+  if (options.device == Device::cuda) return load_cuda().measure(gradients, options);
   if (options.view == View::sparse) return measure_in<SparseArrays>(gradients, options);
   return measure_in<DenseArrays>(gradients, options);
 }

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "cli/gradients.h"
+#include "cli/progress.h"
 #include "cli/verify.h"
 #include "peel/codec.h"
 #include "peel/plan.h"
@@ -16,6 +18,7 @@ namespace peel::cli {
 
 enum class View : std::uint8_t { dense, sparse };
 std::string_view name(View) noexcept;
+inline constexpr std::initializer_list<View> kViews = {View::dense, View::sparse};
 
 // Where the codec runs: on the processor, with one of the library's backends, or on a GPU.
 enum class Device : std::uint8_t { host, cuda };
@@ -33,7 +36,9 @@ struct MeasureOptions {
   bool cold_l2 = false;                  // of the GPU: its cache is flushed before everything that is timed
   unsigned threads = 1;                  // of the host
   unsigned repeat = 3;
-  std::uint64_t seed = 0x5EED;  // of the plan's hashes
+  std::uint64_t seed = 0x5EED;   // of the plan's hashes
+  Progress* progress = nullptr;  // if anybody watches; a GPU is done too soon to tell
+  double work = 0;               // by which the whole measurement advances it
 };
 
 std::string_view name(const MeasureOptions& options) noexcept;  // of the backend, or "cuda"

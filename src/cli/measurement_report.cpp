@@ -2,36 +2,32 @@
 
 #include <fmt/format.h>
 
-#include <bit>
-#include <filesystem>
-
 #include "cli/numbers.h"
+#include "cli/table.h"
 
 namespace peel::cli {
 namespace {
 
-constexpr std::string_view kRow =
-    "{:<12} {:>11} {:>7} {:<15} {:<6} {:>8} {:>3} {:>3} {:>7} {:>6} {:>6} {:>8} {:>8} "
-    "{:>8} {:>6} {:>6} {:>6} {:>8} {:>6}\n";
+constexpr auto kLeft = Column::Side::left;
 
-std::string short_count(std::uint64_t count) {
-  return std::has_single_bit(count) ? fmt::format("2^{}", std::countr_zero(count)) : show_count(count);
+const Table& table() {
+  static const Table kTable{{"codec", 14, kLeft}, {"index", 6, kLeft}, {"grain", 9},  {"thr", 3},    {"/dense", 6},
+                            {"/bound", 6},        {"encode", 8},       {"decode", 8}, {"x copy", 6}, {"sum", 5, kLeft}};
+  return kTable;
 }
 
-std::string short_name(const Pattern& pattern) {
-  if (pattern.kind != Pattern::Kind::npy) return pattern.text;
-  return std::filesystem::path(pattern.files.front()).filename().string().substr(0, 12);
+std::string show_multiple(double part, double whole) {
+  if (whole <= 0) return "-";
+  return fmt::format("{:.{}f}", part / whole, part / whole < 100 ? 2 : 0);
 }
-
-// Below one in a thousand a percentage with two decimals says too little.
-std::string show_density(double density) {
-  return density > 0 && density < 0.001 ? fmt::format("{:.1e}", density) : show_percent(density);
-}
-
-std::string show_multiple(double part, double whole) { return whole > 0 ? fmt::format("{:.2f}", part / whole) : "-"; }
 
 // How much of a GPU's time would be left if the codec did nothing but copy; of the host the multiple says as much.
 double share(const Measurement& m) { return m.memcpy_s / (m.encode_s + m.decode_s); }
+
+Cell verdict_of(const Measurement& m) {
+  if (m.verdict.wrong != 0) return {"wrong", Ink::bad};
+  return m.recovery.lost != 0 ? "lost" : "ok";
+}
 
 // null where the question does not arise.
 Json when(bool asked, double value) { return asked ? Json(value) : Json(); }
@@ -93,27 +89,23 @@ Json to_json(const Pattern& pattern, const Gradients& gradients, const Measureme
   };
 }
 
-std::string table_heading() {
-  return fmt::format(fmt::runtime(kRow), "pattern", "elements", "density", "codec", "index", "grain", "thr", "wrk",
-                     "bytes", "/dense", "/bound", "encode", "decode", "memcpy", "x copy", "share", "rounds", "lost",
-                     "wrong");
-}
+std::string table_heading() { return table().heading(); }
 
-std::string table_row(const Pattern& pattern, const Gradients& gradients, const Measurement& m) {
+std::string table_row(const Gradients& gradients, const Measurement& m) {
   const std::string codec = fmt::format("{} {}", name(m.plan.codec()), name(m.plan.cells()));
   const std::string grain =
       m.plan.phase() == 0 ? fmt::format("{}", m.plan.grain()) : fmt::format("{}+{}", m.plan.grain(), m.plan.phase());
-  std::string row = fmt::format(
-      fmt::runtime(kRow), short_name(pattern), short_count(gradients.elements()), show_density(gradients.density()),
-      codec, name(m.plan.index()), grain, m.gpu ? "gpu" : fmt::format("{}", m.options.threads), gradients.workers(),
-      show_bytes(m.message_bytes()), show_ratio(m.message_bytes(), gradients.dense_bytes()),
-      show_multiple(static_cast<double>(m.message_bytes()), static_cast<double>(lower_bound_bytes(gradients))),
-      show_seconds(m.encode_s), show_seconds(m.decode_s), show_seconds(m.memcpy_s),
-      show_multiple(m.encode_s + m.decode_s, m.memcpy_s), m.gpu ? show_percent(share(m)) : "-", m.recovery.rounds,
-      m.recovery.lost, m.verdict.wrong);
+  std::string row = table().row(
+      {codec, name(m.plan.index()), grain, m.gpu ? "gpu" : fmt::format("{}", m.options.threads),
+       show_ratio(m.message_bytes(), gradients.dense_bytes()),
+       show_multiple(static_cast<double>(m.message_bytes()), static_cast<double>(lower_bound_bytes(gradients))),
+       show_seconds(m.encode_s), show_seconds(m.decode_s), show_multiple(m.encode_s + m.decode_s, m.memcpy_s),
+       verdict_of(m)});
+  if (m.verdict.wrong == 0 && m.recovery.lost == 0) return row;
+  row += fmt::format("  {} items lost, {} elements wrong\n", show_count(m.recovery.lost), show_count(m.verdict.wrong));
   if (m.options.estimate && m.recovery.lost != 0) {
-    row += fmt::format("{:13}estimated: relative error {:.3g} on average, {:.3g} at most\n", "",
-                       m.verdict.mean_relative_error, m.verdict.max_relative_error);
+    row += fmt::format("  estimated: relative error {:.3g} on average, {:.3g} at most\n", m.verdict.mean_relative_error,
+                       m.verdict.max_relative_error);
   }
   return row;
 }

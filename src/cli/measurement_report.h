@@ -13,6 +13,6 @@ namespace peel::cli {
 Json to_json(const Pattern& pattern, const Gradients& gradients, const Measurement& measurement);
 
 std::string table_heading();
-std::string table_row(const Pattern& pattern, const Gradients& gradients, const Measurement& measurement);
+std::string table_row(const Gradients& gradients, const Measurement& measurement);
 
 }  // namespace peel::cli

@@ -40,10 +40,22 @@ std::string difference(const Plan& a, const Plan& b) {
   return differ("sizes for", a.expected_items(), b.expected_items()) + " items";
 }
 
+// Reading a byte and adding it to the sum count 1 each, and so does writing as much as the first message has.
+double work_of(const MergeOptions& options) {
+  double work = 0;
+  for (const std::string& input : options.inputs) {
+    const auto bytes = file_bytes(input);
+    if (!bytes) return 0;
+    work += 2 * static_cast<double>(*bytes);
+  }
+  return work;
+}
+
 // A message whose workers are counted, and whose join takes no absurd memory: lists and packed filters are read out
 // into a bitmap.
-Parsed load_summand(const std::string& input, const MergeOptions& options) {
-  Parsed parsed = load_message(input);
+Parsed load_summand(const std::string& input, const MergeOptions& options, Progress& progress) {
+  progress.step(input + " : merging");
+  Parsed parsed = load_message(input, progress.moved());
   if (!parsed.message.workers) {
     throw Failure(fmt::format(
         "{} is of version 1 of the format and does not say how many workers it holds; encode its gradients again to "
@@ -70,12 +82,12 @@ void run_merge(const MergeOptions& options) {
   check_one_pipe(options.inputs);
   check_output(options.files.output, options.files.overwrite());
   Progress progress(options.files);
-  Parsed sum = load_summand(options.inputs.front(), options);
+  progress.expect(work_of(options));
+  Parsed sum = load_summand(options.inputs.front(), options, progress);
   std::uint64_t workers = *sum.message.workers;
   for (std::size_t i = 1; i < options.inputs.size(); ++i) {
     const std::string& input = options.inputs[i];
-    progress.step(input + " : merging");
-    const Parsed next = load_summand(input, options);
+    const Parsed next = load_summand(input, options, progress);
     if (!(next.plan == sum.plan)) {
       throw Failure(fmt::format("{} and {} have different plans ({}); encode {} again with --like {}",
                                 options.inputs.front(), input, difference(sum.plan, next.plan), input,
@@ -84,6 +96,7 @@ void run_merge(const MergeOptions& options) {
     workers = std::min(workers + *next.message.workers, Plan::kMostWorkers + 1);  // both are at most kMostWorkers + 1
     // Where there is no room, the other files are still counted, so that the complaint says for how many to plan.
     if (workers <= sum.plan.most_workers()) merge(sum.plan, sum.message, next.message, options.execution);
+    progress.advance(static_cast<double>(next.message.bytes()));
   }
   check_room(sum.plan, workers);
   const std::uint64_t bytes = save_message(options.files.output, options.files.overwrite(), sum.plan, sum.message);

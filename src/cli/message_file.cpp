@@ -8,7 +8,7 @@
 
 namespace peel::cli {
 
-Parsed load_message(const std::string& path) {
+Parsed load_message(const std::string& path, const Moved& moved) {
   Input input(path);
   Buffer<std::byte> bytes(kHeaderBytes);
   const std::size_t got = input.read(bytes);
@@ -18,7 +18,7 @@ Parsed load_message(const std::string& path) {
     }
     const std::uint64_t total = serialised_bytes(bytes);
     if (total < kHeaderBytes) throw Error(ErrorCode::corrupt_message, "Its header is damaged.");
-    input.append(bytes, total - kHeaderBytes);
+    input.append(bytes, total - kHeaderBytes, moved);
     input.expect_end();
     return parse(bytes);
   } catch (const Error& error) {

@@ -12,7 +12,7 @@
 
 namespace peel::cli {
 
-Parsed load_message(const std::string& path);  // throws Failure that names the file
+Parsed load_message(const std::string& path, const Moved& moved = {});  // throws Failure that names the file
 
 // Throws Failure where reading this message takes memory or disk space far beyond its own size (plausible_dense_bytes)
 // and nobody allowed it. `what` says for what the bytes are.

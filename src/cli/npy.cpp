@@ -253,14 +253,14 @@ std::string header_for(ConstDense x) {
 
 }  // namespace
 
-Array load(const std::string& path, std::optional<ElementType> raw) {
+Array load(const std::string& path, std::optional<ElementType> raw, const Moved& moved) {
   Input input(path);
   const Header header = read_header(input);
   const Kind kind = kind_of(header, raw, input.label());
   const std::size_t element_bytes = size_of(kind.type);
   Array array{.is_mask = kind.is_mask, .type = kind.type, .shape = header.shape, .size = 0, .data = {}};
   array.size = elements_of(header, element_bytes, input.label());
-  input.append(array.data, array.size * element_bytes);
+  input.append(array.data, array.size * element_bytes, moved);
   input.expect_end();
   if (header.fortran_order && header.shape.size() > 1) {
     array.data = to_c_order(array.data, header.shape, element_bytes);
@@ -268,10 +268,10 @@ Array load(const std::string& path, std::optional<ElementType> raw) {
   return array;
 }
 
-void write(Output& output, ConstDense x) {
+void write(Output& output, ConstDense x, const Moved& moved) {
   const std::string header = header_for(x);
   output.write(std::as_bytes(std::span(header)));
-  output.write({static_cast<const std::byte*>(x.data), static_cast<std::size_t>(x.size * size_of(x.type))});
+  output.write({static_cast<const std::byte*>(x.data), static_cast<std::size_t>(x.size * size_of(x.type))}, moved);
 }
 
 void save(const std::string& path, ConstDense x) {

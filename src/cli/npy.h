@@ -8,13 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/files.h"
 #include "peel/buffer.h"
 #include "peel/gradient.h"
 #include "peel/types.h"
-
-namespace peel::cli {
-class Output;
-}
 
 namespace peel::cli::npy {
 
@@ -30,10 +27,10 @@ struct Array {
 
 // Reads a file, or standard input for "-"; throws Failure. NumPy has no bfloat16: such arrays are saved as two raw
 // bytes ("V2"), which `raw` must declare to be bfloat16 (or float16) here.
-Array load(const std::string& path, std::optional<ElementType> raw = std::nullopt);
+Array load(const std::string& path, std::optional<ElementType> raw = std::nullopt, const Moved& moved = {});
 
 // Writes a one-dimensional array; an existing file is replaced. bfloat16 is written as "V2".
 void save(const std::string& path, ConstDense x);
-void write(Output& output, ConstDense x);
+void write(Output& output, ConstDense x, const Moved& moved = {});
 
 }  // namespace peel::cli::npy

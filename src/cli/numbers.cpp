@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -74,6 +75,12 @@ std::uint32_t parse_small(std::string_view text) {
   return static_cast<std::uint32_t>(count);
 }
 
+std::uint32_t parse_grain_size(std::string_view text) {
+  const std::uint32_t grain = parse_small(text);
+  if (!std::has_single_bit(grain) || grain > 1024) refuse(text, "a grain; use a power of two from 1 to 1024");
+  return grain;
+}
+
 double parse_bandwidth(std::string_view text) {
   constexpr std::string_view kWanted = "a bandwidth such as 10gbit, 200mbit, 1.25GB or 1e9 (bits per second)";
   Number number = split_number(text, kWanted);
@@ -100,28 +107,10 @@ double parse_share(std::string_view text) {
   return value;
 }
 
-ElementType parse_element_type(std::string_view text) {
-  constexpr std::array kTypes = {ElementType::float32,  ElementType::float64, ElementType::float16,
-                                 ElementType::bfloat16, ElementType::int8,    ElementType::int16,
-                                 ElementType::int32,    ElementType::int64};
-  return parse_kind<ElementType>(text, kTypes);
-}
-
-Codec parse_codec(std::string_view text) {
-  constexpr std::array kCodecs = {Codec::packed, Codec::sketch};
-  return parse_kind<Codec>(text, kCodecs);
-}
-
-CellType parse_cells(std::string_view text) {
-  constexpr std::array kCells = {CellType::automatic, CellType::native, CellType::fixed32, CellType::fixed64,
-                                 CellType::float32};
-  return parse_kind<CellType>(text, kCells);
-}
-
-Index parse_index(std::string_view text) {
-  constexpr std::array kIndexes = {Index::automatic, Index::bitmap, Index::bloom, Index::list};
-  return parse_kind<Index>(text, kIndexes);
-}
+ElementType parse_element_type(std::string_view text) { return parse_kind<ElementType>(text, kElementTypes); }
+Codec parse_codec(std::string_view text) { return parse_kind<Codec>(text, kCodecs); }
+CellType parse_cells(std::string_view text) { return parse_kind<CellType>(text, kCells); }
+Index parse_index(std::string_view text) { return parse_kind<Index>(text, kIndexes); }
 
 std::string show_bytes(std::uint64_t bytes) {
   if (bytes < 1000) return fmt::format("{}", bytes);
@@ -148,7 +137,8 @@ std::string show_percent(double share) {
 }
 
 std::string show_seconds(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  if (seconds >= 1e5) return fmt::format("{:.3g} s", seconds);
+  if (seconds >= 1) return fmt::format("{:.{}f} s", seconds, seconds < 1000 ? 2 : 0);
   return seconds >= 1e-3 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.0f} us", seconds * 1e6);
 }
 

@@ -54,7 +54,8 @@ std::vector<std::string> output_names(const std::vector<std::string>& inputs, co
 
 void add_execution_options(CLI::App& command, Execution& execution) {
   command.add_option("--threads", execution.threads, "Threads; 0 for all cores")->capture_default_str()->type_name("T");
-  add_parsed(command, "--backend", execution.backend, parse_backend, "auto, reference or cpu [auto]");
+  add_parsed(command, "--backend", execution.backend, parse_backend, "Which implementation does the work [auto]")
+      ->type_name("{auto,reference,cpu}");
 }
 
 }  // namespace peel::cli

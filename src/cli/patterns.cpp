@@ -1,13 +1,14 @@
 #include "cli/patterns.h"
 
 #include <fmt/format.h>
+#include <CLI/Error.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <utility>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/numbers.h"
 #include "cli/random.h"
 
@@ -63,7 +64,7 @@ Positions choose(std::uint64_t range, std::uint64_t count, Random& random) {
 // Runs that do not overlap are a choice of starts in an array where every run has shrunk to one element.
 Stretches draw_runs(std::uint64_t elements, double density, std::uint64_t length, Random& random) {
   if (length > elements && elements != 0) {
-    throw Failure(fmt::format("runs of {} do not fit {} elements; use shorter runs", length, elements));
+    throw CLI::ValidationError(fmt::format("runs of {} do not fit {} elements; use shorter runs", length, elements));
   }
   const std::uint64_t count = std::min(closest_count(density, elements, length), elements / length);
   Stretches runs{choose(elements - count * (length - 1), count, random), length};
@@ -150,7 +151,8 @@ Stretches draw_rows(std::uint64_t elements, double density, std::uint64_t length
 // Residues offset, offset + 1, ... are taken whole, one after another; the last one only as far as the density goes.
 Stretches draw_stride(std::uint64_t elements, double density, std::uint64_t stride, Random& random) {
   if (stride > elements && elements != 0) {
-    throw Failure(fmt::format("a stride of {} does not fit {} elements; use a shorter one", stride, elements));
+    throw CLI::ValidationError(
+        fmt::format("a stride of {} does not fit {} elements; use a shorter one", stride, elements));
   }
   struct Residue {
     std::uint64_t value;

@@ -12,10 +12,14 @@
 #include "cli/numbers.h"
 #include "cli/options.h"
 #include "cli/sweep.h"
+#include "cli/table.h"
 #include "peel/predict.h"
 
 namespace peel::cli {
 namespace {
+
+constexpr std::initializer_list<Strategy> kStrategies = {Strategy::packed, Strategy::sketch, Strategy::split,
+                                                         Strategy::gather};
 
 struct PlanCommand {
   std::uint64_t elements = 0;
@@ -112,22 +116,27 @@ std::string verdict(const PlanCommand& command, const Predictions& all) {
 }
 
 void print(const PlanCommand& command, const Predictions& all) {
-  fmt::print("{} {}, {} of them non-zero on some worker, {} on each; all-reduce of {} workers at {}\n\n",
-             show_count(command.elements), name(command.type), show_percent(command.density),
-             show_percent(std::min(command.own(), command.density)), command.workers,
-             show_bandwidth(command.bandwidth));
-  constexpr auto kRow = "{:<8} {:<7} {:<6} {:>6} {:>8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>8}\n";
-  fmt::print(kRow, "strategy", "cells", "index", "rounds", "sent", "of dense", "wire", "latency", "codec", "total",
-             "speed-up");
+  constexpr auto kLeft = Column::Side::left;
+  const Table table{{"strategy", 8, kLeft}, {"index", 6, kLeft}, {"sent", 7},  {"/dense", 7},  {"wire", 9},
+                    {"latency", 8},         {"codec", 8},        {"total", 9}, {"speed-up", 8}};
   const auto row = [&](const Prediction& one) {
-    fmt::print(kRow, name(one.strategy), has_message(one) ? name(one.plan.cells()) : "",
-               has_message(one) ? name(one.plan.index()) : "", one.rounds, show_bytes(one.bytes_sent),
-               show_ratio(one.bytes_sent, all.dense.bytes_sent), show_seconds(one.wire_s), show_seconds(one.latency_s),
-               show_seconds(one.codec_s), show_seconds(one.total_s), fmt::format("{:.2f}", all.speedup(one)));
+    return table.row({name(one.strategy),
+                      has_message(one) ? name(one.plan.index()) : "",
+                      show_bytes(one.bytes_sent),
+                      show_ratio(one.bytes_sent, all.dense.bytes_sent),
+                      show_seconds(one.wire_s),
+                      show_seconds(one.latency_s),
+                      show_seconds(one.codec_s),
+                      show_seconds(one.total_s),
+                      {fmt::format("{:.2f}", all.speedup(one)), all.speedup(one) > 1 ? Ink::good : Ink::plain}});
   };
-  row(all.dense);
-  for (const Prediction& one : all.choices) row(one);
-  fmt::print("\n{}\n", verdict(command, all));
+  std::string text = wrapped(fmt::format(
+      "{} {}, {} of them non-zero on some worker, {} on each; all-reduce of {} workers at {}",
+      show_count(command.elements), name(command.type), show_percent(command.density),
+      show_percent(std::min(command.own(), command.density)), command.workers, show_bandwidth(command.bandwidth)));
+  text += "\n" + table.heading() + row(all.dense);
+  for (const Prediction& one : all.choices) text += row(one);
+  fmt::print("{}\n{}", text, inked(all.pays() ? Ink::good : Ink::plain, wrapped(verdict(command, all))));
 }
 
 Json json_of(const Prediction& one, const Predictions& all) {
@@ -194,7 +203,10 @@ void add_plan(CLI::App& app) {
       ->required();
   add_parsed(*command, "--own-density", options->own_density, parse_share,
              "Share of elements non-zero on one worker [as if each had a support of its own]");
-  command->add_option("--workers", options->workers, "Workers")->required()->check(CLI::PositiveNumber)->type_name("W");
+  command->add_option("--workers", options->workers, "Workers")
+      ->required()
+      ->check(CLI::Range(std::uint64_t{1}, Plan::kMostWorkers))
+      ->type_name("W");
   add_parsed(*command, "--bandwidth", options->bandwidth, parse_bandwidth, "Of every worker's link: 10gbit, 1e9")
       ->required();
   add_parsed(
@@ -204,21 +216,19 @@ void add_plan(CLI::App& app) {
       *command, "--copy-speed", options->copy_bytes_per_second,
       [](const std::string& text) { return 1e9 * parse_positive(text); },
       "Of a worker's memory, in GB/s; codec times are multiples of it [10]");
-  add_parsed(*command, "--type", options->type, parse_element_type, "Element type [float32]");
+  add_parsed(*command, "--type", options->type, parse_element_type, "Element type [float32]")
+      ->type_name(one_of(kElementTypes));
   add_parsed(
       *command, "--strategy", options->strategy,
-      [](const std::string& text) {
-        return parse_name(text, {Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather}, "--strategy");
-      },
-      "Only packed, sketch, split or gather [all]");
-  add_parsed(*command, "--index", options->index, parse_index, "Of packed and sketch: auto, bitmap or bloom [auto]");
-  add_parsed(*command, "--cells", options->cells, parse_cells, "auto, native, fixed32, fixed64 or float32 [auto]");
-  command
-      ->add_option("--grain", options->grain, "Elements per item: 1, 2, 4 ... 1024; non-zeros are taken to fill them")
-      ->capture_default_str()
+      [](const std::string& text) { return parse_name(text, kStrategies, "--strategy"); }, "Only this one [all]")
+      ->type_name(one_of(kStrategies));
+  add_parsed(*command, "--index", options->index, parse_index, "Of packed and sketch [auto]")
+      ->type_name("{auto,bitmap,bloom}");
+  add_parsed(*command, "--cells", options->cells, parse_cells, "How values travel [auto]")->type_name(one_of(kCells));
+  add_parsed(*command, "--grain", options->grain, parse_grain_size,
+             "Elements per item: 1, 2, 4 ... 1024; non-zeros are taken to fill them [1]")
       ->type_name("G");
-  command->add_option("--json", options->json, "Write JSON to this file, or to standard output for -")
-      ->type_name("FILE");
+  add_json_option(*command, options->json);
   command->callback([options] { run_plan(*options); });
 }
 

@@ -14,7 +14,7 @@ void print(const std::string& text) {
 }  // namespace
 
 ReportSink::ReportSink(const std::string& json, const std::string& heading) : is_json_(!json.empty()) {
-  if (is_json_ && json != kPipe) file_.emplace(json, OutputOptions{});
+  if (is_json_ && json != kPipe) file_.emplace(json, json_output());
   if (!is_json_) print(heading);
 }
 

@@ -1,5 +1,6 @@
 #include "cli/row_sum.h"
 
+#include <CLI/Error.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -7,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "cli/commands.h"
+#include "cli/failure.h"
 
 namespace peel::cli {
 namespace {
@@ -41,7 +42,8 @@ AddRow adder_of(ElementType type) {
     case ElementType::int64:
       return add_row<std::int64_t>;
     default:
-      throw Failure("rows are gathered and added as float32, float64, int32 or int64; use one of these with --type");
+      throw CLI::ValidationError(
+          "rows are gathered and added as float32, float64, int32 or int64; use one of these with --type");
   }
 }
 

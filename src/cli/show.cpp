@@ -7,6 +7,7 @@
 #include "cli/json.h"
 #include "cli/message_file.h"
 #include "cli/numbers.h"
+#include "cli/terminal.h"
 
 namespace peel::cli {
 namespace {
@@ -55,24 +56,31 @@ std::string show_workers(const Plan& plan, const Message& message) {
 void print(const std::string& input, const Parsed& parsed) {
   const Plan& plan = parsed.plan;
   const Message& message = parsed.message;
-  fmt::print("{}: {} of dense ({} of {} bytes)\n", input, show_ratio(message.bytes(), plan.dense_bytes()),
-             show_count(message.bytes()), show_count(plan.dense_bytes()));
-  fmt::print("  holds       index {}, payload {} bytes{}\n", show_count(message.index.size() * sizeof(std::uint64_t)),
-             show_count(message.payload.size()),
-             (message.flags() & kFlagOverflow) != 0 ? "; a value overflowed the scale, it cannot be decoded" : "");
-  fmt::print("  workers     {}\n", show_workers(plan, message));
-  fmt::print("  gradient    {} {}, planned for {} workers\n", show_count(plan.elements()), name(plan.type()),
-             plan.workers());
-  fmt::print("  codec       {}, {} cells, {} index\n", name(plan.codec()), name(plan.cells()), name(plan.index()));
-  fmt::print("  grain       {}, phase {}; {} items, {} expected\n", plan.grain(), plan.phase(),
-             show_count(plan.items()), show_count(plan.expected_items()));
-  if (plan.codec() == Codec::sketch) {
-    fmt::print("  sketch      {} blocks of {} cells\n", show_count(plan.blocks()), show_count(plan.cells_per_block()));
+  const std::string size = fmt::format("{} of dense ({} of {} bytes)", show_ratio(message.bytes(), plan.dense_bytes()),
+                                       show_count(message.bytes()), show_count(plan.dense_bytes()));
+  fmt::print("{}: {}\n", inked(Ink::heading, input), size);
+  print_fact("  holds",
+             fmt::format("index {}, payload {} bytes", show_count(message.index.size() * sizeof(std::uint64_t)),
+                         show_count(message.payload.size())));
+  if ((message.flags() & kFlagOverflow) != 0) {
+    print_fact("  overflow", "a value overflowed the scale, it cannot be decoded", Ink::bad);
   }
-  if (plan.error_bound() != 0)
-    fmt::print("  scale       2^{}, error at most {:.3g} in the sum of {} workers\n", plan.scale(), plan.error_bound(),
-               plan.workers());
-  fmt::print("  fingerprint {:016x}, seed {}\n", plan.fingerprint(), plan.seed());
+  print_fact("  workers", show_workers(plan, message));
+  print_fact("  gradient", fmt::format("{} {}, planned for {} workers", show_count(plan.elements()), name(plan.type()),
+                                       plan.workers()));
+  print_fact("  codec",
+             fmt::format("{}, {} cells, {} index", name(plan.codec()), name(plan.cells()), name(plan.index())));
+  print_fact("  grain", fmt::format("{}, phase {}; {} items, {} expected", plan.grain(), plan.phase(),
+                                    show_count(plan.items()), show_count(plan.expected_items())));
+  if (plan.codec() == Codec::sketch) {
+    print_fact("  sketch",
+               fmt::format("{} blocks of {} cells", show_count(plan.blocks()), show_count(plan.cells_per_block())));
+  }
+  if (plan.error_bound() != 0) {
+    print_fact("  scale", fmt::format("2^{}, error at most {:.3g} in the sum of {} workers", plan.scale(),
+                                      plan.error_bound(), plan.workers()));
+  }
+  print_fact("  fingerprint", fmt::format("{:016x}, seed {}", plan.fingerprint(), plan.seed()));
 }
 
 void run_show(const ShowOptions& options) {
@@ -94,8 +102,7 @@ void add_show(CLI::App& app) {
   CLI::App* command = app.add_subcommand("show", "Say what a message is");
   const auto options = std::make_shared<ShowOptions>();
   command->add_option("inputs", options->inputs, "Messages; - for standard input")->required()->type_name("A.peel");
-  command->add_option("--json", options->json, "Write JSON to this file, or to standard output for -")
-      ->type_name("FILE");
+  add_json_option(*command, options->json);
   command->callback([options] { run_show(*options); });
 }
 

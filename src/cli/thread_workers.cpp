@@ -6,7 +6,6 @@
 #include "cli/on_threads.h"
 #include "cli/parallel.h"
 #include "cli/row_sum.h"
-#include "peel/inprocess.h"
 
 namespace peel::cli {
 namespace {
@@ -48,9 +47,10 @@ ThreadContest hold_on_threads(std::vector<Entrant> entrants, const KnownSum& kno
   return contest;
 }
 
-ThreadContest hold_on_threads(const Gradients& gradients, const ContestOptions& options) {
+ThreadContest hold_on_threads(const Gradients& gradients, const ContestOptions& options,
+                              const InprocessOptions& links) {
   const KnownSum known = known_sum(gradients, options, all_cores());
-  return hold_on_threads(host_entrants(make_inprocess(gradients.workers()), gradients, options), known, options);
+  return hold_on_threads(host_entrants(make_inprocess(gradients.workers(), links), gradients, options), known, options);
 }
 
 }  // namespace peel::cli

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/contest.h"
+#include "peel/inprocess.h"
 
 namespace peel::cli {
 
@@ -28,6 +29,7 @@ struct ThreadContest {
 // ended.
 ThreadContest hold_on_threads(std::vector<Entrant> entrants, const KnownSum& known, const ContestOptions& options);
 // Over the transport inprocess.
-ThreadContest hold_on_threads(const Gradients& gradients, const ContestOptions& options);
+ThreadContest hold_on_threads(const Gradients& gradients, const ContestOptions& options,
+                              const InprocessOptions& links = {});
 
 }  // namespace peel::cli

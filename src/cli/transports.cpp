@@ -1,43 +1,30 @@
 #include "cli/transports.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <thread>
 
+#include "cli/failure.h"
+#include "cli/mpi_workers.h"
+#include "cli/nccl_workers.h"
 #include "peel/error.h"
 #include "peel/inprocess.h"
-#if defined(PEEL_HAVE_MPI)
-#include "peel/mpi.h"
-#endif
-#if defined(PEEL_HAVE_NCCL)
-#include "peel/nccl.h"
+#if defined(PEEL_HAVE_SWITCH)
+#include "cli/xdp_plane.h"
 #endif
 
 namespace peel::cli {
 namespace {
 
-#if defined(PEEL_HAVE_MPI)
-// "Open MPI v4.1.4": what stands before the first comma or line end; some libraries write a page. May be asked before
-// MPI_Init.
-std::string mpi_version() {
-  std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
-  int length = 0;
-  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "of unknown version";
-  text.resize(std::min<std::size_t>(static_cast<std::size_t>(length), text.find_first_of(std::string(",\n\0", 3))));
-  std::replace(text.begin(), text.end(), '\t', ' ');
-  return text;
+// `load` throws Failure where the library below it is missing.
+template <typename Load>
+TransportInfo ask(const char* name, Load load) {
+  try {
+    return {name, load().version()};
+  } catch (const Failure& failure) {
+    return {name, "", failure.what()};
+  }
 }
-#endif
-
-#if defined(PEEL_HAVE_NCCL)
-std::string nccl_version() {
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "of unknown version";
-  return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-#endif
 
 std::string sum_with(Communicator& communicator) {
   std::array<float, 1000> x{};
@@ -53,18 +40,20 @@ std::string sum_with(Communicator& communicator) {
 
 }  // namespace
 
-std::vector<TransportInfo> available_transports() {
-  std::vector<TransportInfo> all = {{"inprocess", ""}};
-#if defined(PEEL_HAVE_MPI)
-  all.push_back({"mpi", mpi_version()});
-#endif
-#if defined(PEEL_HAVE_NCCL)
-  all.push_back({"nccl", nccl_version()});
-#endif
+std::vector<TransportInfo> known_transports() {
+  std::vector<TransportInfo> all = {{"inprocess", ""}, ask("mpi", load_mpi), ask("nccl", load_nccl)};
 #if defined(PEEL_HAVE_SWITCH)
   all.push_back({"switch", ""});
 #endif
   return all;
+}
+
+std::vector<TransportInfo> known_planes() {
+#if defined(PEEL_HAVE_SWITCH)
+  return {{"udp", ""}, ask("xdp", load_xdp)};
+#else
+  return {};
+#endif
 }
 
 std::string inprocess_problem() {

@@ -1,4 +1,4 @@
-// Which transports this build has, and in which version.
+// Which transports and planes of the switch work here, and in which version, and what is missing for the others.
 #pragma once
 
 #include <string>
@@ -8,9 +8,11 @@ namespace peel::cli {
 
 struct TransportInfo {
   std::string name;
-  std::string version;  // of the library below it; empty where there is none
+  std::string version;       // of the library below it; empty where there is none
+  std::string missing = {};  // why it does not work here: a sentence that says what to do; empty: it does
 };
-std::vector<TransportInfo> available_transports();
+std::vector<TransportInfo> known_transports();
+std::vector<TransportInfo> known_planes();  // none where this build has no switch
 
 // What is wrong with a sum between two threads, the one transport that can be tried alone; empty if nothing is.
 std::string inprocess_problem();

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "cli/commands.h"
 #include "cli/elements.h"
+#include "cli/failure.h"
 #include "cli/parallel.h"
 
 namespace peel::cli {

@@ -1,5 +1,10 @@
 // Workers as threads. A block is handed over, not copied: the sender's mail lies in the receiver's mailbox until the
 // receiver asks for it, or the receiver's request lies there until the mail comes.
+//
+// Where links have a rate, each worker has one link with two directions. A block occupies the sender's direction out
+// and the receiver's direction in for its length divided by the rate, each after the blocks before it; it reaches the
+// mailbox when both are through with it. A link that was idle has saved nothing up, unlike a token bucket: no burst
+// ever passes faster than the rate.
 #include "peel/inprocess.h"
 
 #include <algorithm>
@@ -26,6 +31,7 @@ using detail::Transfer;
 constexpr std::size_t kEager = std::size_t{16} << 10;
 constexpr std::chrono::milliseconds kNap{1};
 
+using Clock = std::chrono::steady_clock;
 using Address = std::tuple<unsigned, std::uint32_t, std::uint32_t, std::uint32_t>;  // sender and tag
 
 Address address_of(unsigned sender, const Tag& tag) { return {sender, tag.channel, tag.sequence, tag.phase}; }
@@ -36,12 +42,22 @@ struct Queue {
   std::deque<Ticket> requests;
 };
 
+// Mail on links of a limited rate, on its way to a mailbox.
+struct Flight {
+  Clock::time_point arrives;
+  Address address;
+  Ticket mail;
+};
+
 struct Worker {
   std::mutex mutex;
   std::condition_variable changed;
   std::uint64_t events = 0;  // what happened to this worker's transfers
   std::map<Address, Queue> queues;
   std::deque<Note> notes;
+  std::deque<Flight> flights;   // to this worker, in the order in which they arrive
+  Clock::time_point out_until;  // when each direction of its link is through with what it was given
+  Clock::time_point in_until;
   bool gone = false;
   std::optional<Error> why;  // it had failed before it went
 
@@ -55,8 +71,16 @@ struct Worker {
 };
 
 struct Hall {
-  explicit Hall(unsigned size) : workers(size) {}
+  Hall(unsigned size, double rate) : workers(size), bytes_per_second(rate) {}
+
+  [[nodiscard]] bool has_rate() const noexcept { return bytes_per_second > 0; }
+  [[nodiscard]] Clock::duration time_of(std::size_t bytes) const {
+    const std::chrono::duration<double> seconds(static_cast<double>(bytes) / bytes_per_second);
+    return std::chrono::ceil<Clock::duration>(seconds);
+  }
+
   std::vector<Worker> workers;
+  double bytes_per_second;  // 0: no limit
   std::atomic<unsigned> departures = 0;
 };
 
@@ -66,6 +90,20 @@ void hand_over(Transfer& mail, Transfer& request) {
   request.block = std::move(mail.block);
   complete(request);
   complete(mail);
+}
+
+// Puts mail into the mailbox of a worker whose mutex is held.
+void deliver(Worker& receiver, const Address& address, const Ticket& mail) {
+  Queue& queue = receiver.queues[address];
+  if (queue.requests.empty()) {
+    queue.mail.push_back(mail);
+    if (mail->block->size() <= kEager) complete(*mail);
+    return;
+  }
+  hand_over(*mail, *queue.requests.front());
+  queue.requests.pop_front();
+  if (queue.requests.empty()) receiver.queues.erase(address);
+  ++receiver.events;
 }
 
 Error departed(unsigned peer, const std::optional<Error>& why) {
@@ -93,6 +131,8 @@ class Threads final : public PointToPoint {
   void close() noexcept override;
 
  private:
+  Clock::time_point leave(std::size_t bytes);
+  bool land();
   bool waits_for(unsigned peer);
   Worker& self() { return hall_->workers[rank_]; }
 
@@ -105,27 +145,50 @@ class Threads final : public PointToPoint {
 Ticket Threads::send(unsigned peer, const Tag& tag, Block block) {
   Worker& receiver = hall_->workers[peer];
   auto mail = std::make_shared<Transfer>();
-  const bool eager = block->size() <= kEager;
   mail->block = std::move(block);
+  const Clock::time_point left = hall_->has_rate() ? leave(mail->block->size()) : Clock::time_point();
   {
     const std::lock_guard lock(receiver.mutex);
     if (receiver.gone) {
       complete(*mail);  // nobody misses it; who waits for that worker learns that it is gone
       return mail;
     }
-    Queue& queue = receiver.queues[address_of(rank_, tag)];
-    if (queue.requests.empty()) {
-      queue.mail.push_back(mail);
-      if (eager) complete(*mail);
-      return mail;
+    if (hall_->has_rate()) {
+      receiver.in_until = std::max(left, receiver.in_until + hall_->time_of(mail->block->size()));
+      receiver.flights.push_back({receiver.in_until, address_of(rank_, tag), mail});
+      if (mail->block->size() <= kEager) complete(*mail);
+      ++receiver.events;  // it may have to wait for less long
+    } else {
+      deliver(receiver, address_of(rank_, tag), mail);
     }
-    hand_over(*mail, *queue.requests.front());
-    queue.requests.pop_front();
-    if (queue.requests.empty()) receiver.queues.erase(address_of(rank_, tag));
-    ++receiver.events;
   }
   receiver.changed.notify_all();
   return mail;
+}
+
+// When this worker's direction out is through with so many bytes more.
+Clock::time_point Threads::leave(std::size_t bytes) {
+  const std::lock_guard lock(self().mutex);
+  self().out_until = std::max(Clock::now(), self().out_until) + hall_->time_of(bytes);
+  return self().out_until;
+}
+
+// Delivers what has arrived; true if more is under way.
+bool Threads::land() {
+  std::vector<unsigned> senders;
+  bool more = false;
+  {
+    const std::lock_guard lock(self().mutex);
+    const Clock::time_point now = Clock::now();
+    std::deque<Flight>& flights = self().flights;
+    for (; !flights.empty() && flights.front().arrives <= now; flights.pop_front()) {
+      deliver(self(), flights.front().address, flights.front().mail);
+      senders.push_back(std::get<0>(flights.front().address));
+    }
+    more = !flights.empty();
+  }
+  for (const unsigned sender : senders) hall_->workers[sender].wake();
+  return more;
 }
 
 Ticket Threads::receive(unsigned peer, const Tag& tag, std::size_t /*capacity*/) {
@@ -171,8 +234,10 @@ std::optional<Note> Threads::take_note() {
   return note;
 }
 
-// Mail is handed over by whoever comes second, so there is nothing to move; but some may wait for those who have gone.
+// Mail is handed over by whoever comes second, so without a rate there is nothing to move; but some may wait for those
+// who have gone. What they sent before may still be under way.
 void Threads::progress() {
+  if (hall_->has_rate() && land()) return;
   const unsigned departures = hall_->departures.load(std::memory_order_acquire);
   if (departures_seen_.exchange(departures) == departures) return;
   for (unsigned peer = 0; peer < size(); ++peer) {
@@ -188,6 +253,11 @@ void Threads::progress() {
 
 bool Threads::waits_for(unsigned peer) {
   const std::lock_guard lock(self().mutex);
+  const auto is_of_peer = [peer](const Flight& flight) { return std::get<0>(flight.address) == peer; };
+  if (std::any_of(self().flights.begin(), self().flights.end(), is_of_peer)) {
+    departures_seen_ = 0;  // what it sent last is under way: progress() has to look again when that has arrived
+    return false;
+  }
   return std::any_of(self().queues.begin(), self().queues.end(), [peer](const auto& entry) {
     return std::get<0>(entry.first) == peer && !entry.second.requests.empty();
   });
@@ -197,7 +267,9 @@ void Threads::relax() {
   Worker& worker = self();
   std::unique_lock lock(worker.mutex);
   if (worker.events == events_seen_) {
-    worker.changed.wait_for(lock, kNap, [&] { return worker.events != events_seen_; });
+    Clock::time_point end = Clock::now() + kNap;
+    if (!worker.flights.empty()) end = std::min(end, worker.flights.front().arrives);
+    worker.changed.wait_until(lock, end, [&] { return worker.events != events_seen_; });
   }
   events_seen_ = worker.events;
 }
@@ -209,6 +281,7 @@ void Threads::close() noexcept {
     self().why = cause();
     self().queues.clear();
     self().notes.clear();
+    self().flights.clear();
   }
   hall_->departures.fetch_add(1, std::memory_order_release);
   for (Worker& worker : hall_->workers) worker.wake();
@@ -216,9 +289,14 @@ void Threads::close() noexcept {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_inprocess(unsigned workers) {
+std::vector<std::unique_ptr<Communicator>> make_inprocess(unsigned workers, const InprocessOptions& options) {
   if (workers == 0) throw Error(ErrorCode::invalid_argument, "A communicator needs at least one worker.");
-  const auto hall = std::make_shared<Hall>(workers);
+  // Below a byte per second the time of a segment does not fit the clock.
+  if (options.bytes_per_second != 0 && !(options.bytes_per_second >= 1)) {
+    throw Error(ErrorCode::invalid_argument,
+                "A link carries at least one byte per second; give 0 for links without a limit.");
+  }
+  const auto hall = std::make_shared<Hall>(workers, options.bytes_per_second);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (unsigned rank = 0; rank < workers; ++rank) {
     communicators.push_back(detail::communicate_over(std::make_shared<Threads>(hall, rank)));

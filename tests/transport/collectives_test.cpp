@@ -161,6 +161,52 @@ TEST(Collectives, RefuseWhatCannotBeRight) {
   EXPECT_EQ(code({.kind = Collective::Kind::all_to_all}), ErrorCode::invalid_argument);
   EXPECT_EQ(code({.kind = Collective::Kind::all_gather}), ErrorCode::invalid_argument);
   EXPECT_THROW((void)make_inprocess(0), Error);
+  EXPECT_THROW((void)make_inprocess(2, {.bytes_per_second = -1}), Error);
+}
+
+// From the first worker's beginning to the last one's end, each link carries what the others sent: however busy the
+// machine is, that takes its time.
+TEST(Link, WithARateIsNeverFasterThanThat) {
+  using Clock = std::chrono::steady_clock;
+  constexpr unsigned kWorkers = 3;
+  constexpr double kRate = 20e6;
+  constexpr std::size_t kBytes = 300'000;  // several segments
+  std::vector<std::unique_ptr<Communicator>> communicators = make_inprocess(kWorkers, {.bytes_per_second = kRate});
+  std::vector<Clock::time_point> begins(kWorkers), ends(kWorkers);
+  expect_no_errors(run_crowd(communicators, [&](Communicator& communicator) {
+    const unsigned rank = communicator.rank();
+    EXPECT_EQ(test::perform_known_collectives(communicator, 5000), "");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // an idle link saves nothing up
+    const std::vector<std::byte> mine(kBytes, static_cast<std::byte>(rank));
+    Collective all{.kind = Collective::Kind::all_gather, .send = {mine}};
+    all.received.resize(kWorkers);
+    begins[rank] = Clock::now();
+    perform(communicator, all, communicator.open_channel(), test::kPatience);
+    ends[rank] = Clock::now();
+    for (unsigned peer = 0; peer < kWorkers; ++peer) {
+      if (peer == rank) continue;
+      ASSERT_EQ(all.received[peer].size(), kBytes);
+      EXPECT_EQ(std::count(all.received[peer].data(), all.received[peer].data() + kBytes, static_cast<std::byte>(peer)),
+                kBytes);
+    }
+  }));
+  const std::chrono::duration<double> taken =
+      *std::max_element(ends.begin(), ends.end()) - *std::min_element(begins.begin(), begins.end());
+  EXPECT_GE(taken.count(), (kWorkers - 1) * kBytes / kRate);
+}
+
+// What a worker sent before it went is still under way then, and arrives.
+TEST(Link, WithARateDeliversWhatWasSentBeforeAWorkerWent) {
+  std::vector<std::unique_ptr<Communicator>> communicators = make_inprocess(2, {.bytes_per_second = 100e3});
+  expect_no_errors(run_crowd(communicators, [&](Communicator& communicator) {
+    const std::vector<std::byte> mine(communicator.rank() == 0 ? 10 : 5'000, std::byte{7});  // 50 ms
+    Collective all{.kind = Collective::Kind::all_gather, .send = {mine}};
+    all.received.resize(2);
+    perform(communicator, all, communicator.open_channel(), test::kPatience);
+    const bool last = communicator.rank() == 0;
+    EXPECT_EQ(all.received[1 - communicator.rank()].size(), last ? 5'000U : 10U);
+    if (!last) communicators[1].reset();
+  }));
 }
 
 TEST(Link, IsTheSameOnEveryWorker) {

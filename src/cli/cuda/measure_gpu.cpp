@@ -1,16 +1,12 @@
-#include "cli/measure_gpu.h"
+#include "cli/cuda/measure_gpu.h"
 
-#include "cli/commands.h"
-
-#ifdef PEEL_HAVE_CUDA
-
+#include <CLI/Error.hpp>
 #include <algorithm>
 #include <chrono>
 #include <vector>
 
-#include "cli/device_timer.h"
+#include "cli/cuda/device_timer.h"
 #include "cli/elements.h"
-#include "cli/gpus.h"
 #include "cli/measured_plan.h"
 #include "cli/parallel.h"
 #include "cli/samples.h"
@@ -324,9 +320,10 @@ GrainChoice best_grain(GpuArrays& arrays, const PlanOptions& options, const Meas
 }
 
 void refuse_what_a_gpu_cannot(const Gradients& gradients, const MeasureOptions& options) {
-  if (options.view == View::sparse) throw Failure("on a GPU only dense arrays are measured; use --view dense");
+  if (options.view == View::sparse)
+    throw CLI::ValidationError("on a GPU only dense arrays are measured; use --view dense");
   if (options.index == Index::list && gradients.workers() > 1) {
-    throw Failure("a GPU does not merge lists; use --index bitmap or bloom, or --workers 1");
+    throw CLI::ValidationError("a GPU does not merge lists; use --index bitmap or bloom, or --workers 1");
   }
 }
 
@@ -334,7 +331,7 @@ void refuse_what_a_gpu_cannot(const Gradients& gradients, const MeasureOptions& 
 
 Measurement measure_on_gpu(const Gradients& gradients, const MeasureOptions& options) {
   refuse_what_a_gpu_cannot(gradients, options);
-  const std::vector<GpuInfo> gpus = available_gpus();
+  const std::vector<GpuInfo> gpus = find_gpus();
   if (gpus.empty()) throw Failure("--backend cuda needs a GPU, and there is none here; use --backend cpu");
   GpuArrays arrays(gradients);
   const PlanOptions wanted = plan_options(gradients, options);
@@ -356,15 +353,3 @@ Measurement measure_on_gpu(const Gradients& gradients, const MeasureOptions& opt
 }
 
 }  // namespace peel::cli
-
-#else
-
-namespace peel::cli {
-
-Measurement measure_on_gpu(const Gradients&, const MeasureOptions&) {
-  throw Failure("this build has no CUDA; build it where nvcc is found, or use --backend cpu");
-}
-
-}  // namespace peel::cli
-
-#endif

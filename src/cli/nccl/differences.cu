@@ -1,4 +1,4 @@
-#include "cli/differences.h"
+#include "cli/nccl/differences.h"
 
 namespace peel::cli {
 namespace {

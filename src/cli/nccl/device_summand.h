@@ -1,4 +1,4 @@
-// A gradient in device memory. Only for files that are built with CUDA.
+// A gradient in device memory.
 //
 // The first state and the known sum stay on the device beside it, so that neither restoring nor verifying copies the
 // array to or from the host: 2^27 floats of four workers on an H200 take a millisecond instead of a second. Only a sum

@@ -1,12 +1,10 @@
-#ifdef PEEL_HAVE_NCCL
-
-#include "cli/device_summand.h"
+#include "cli/nccl/device_summand.h"
 
 #include <algorithm>
 #include <exception>
 
 #include "cli/device_buffer.h"
-#include "cli/differences.h"
+#include "cli/nccl/differences.h"
 #include "cli/parallel.h"
 
 namespace peel::cli {
@@ -100,5 +98,3 @@ std::unique_ptr<Summand> make_device_summand(const Gradients& gradients, const K
 }
 
 }  // namespace peel::cli
-
-#endif

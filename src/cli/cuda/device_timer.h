@@ -1,4 +1,4 @@
-// How long work on a stream takes the GPU. Only for files that are built with CUDA.
+// How long work on a stream takes the GPU.
 //
 // All of it is put on the stream behind a gate, which opens when the last of it is there: launching a kernel takes the
 // host 2 to 5 us, and a bucket of 25 MiB is copied in 10, so gaps between kernels would be measured otherwise. Workers
