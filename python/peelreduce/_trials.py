@@ -1,0 +1,62 @@
+"""Which tensors of one kind this library sums, and which it hands on to torch because its sums do not pay.
+
+A dense sum of this library is one of torch, and the way through a lane: with two workers on two cores, 25 MiB over Gloo took
+a tenth longer on that way, and 1 MiB a third. So a kind of tensors that turned out to be dense, or too short for a link as
+fast as theirs, is handed on for a while, and then tried again, each time after a longer while.
+
+All workers must find the same, and they know of no moment at which a sum is complete on all of them. So what is found
+depends on numbers alone: whether the n-th tensor is handed on follows from the union, which all workers know, of the
+tensor _BEHIND before it. Mostly that one is complete by then; if it is not, whoever submits waits for it, while the lanes
+still have all tensors between to sum.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ._tasks import ArrayState, Outcome
+
+_BEHIND = 4
+_IN_VAIN = 2  # in a row; the first sum of a state may be dense, and only count
+_SHORTEST, _LONGEST = 32, 512  # tensors that are handed on between two trials
+
+
+class Trials:
+    """Of the tensors of one kind, in the order in which they are submitted."""
+
+    def __init__(self) -> None:
+        self.state: ArrayState | None = None  # of this trial, which begins with none
+        self.handed_on = 0
+        self._left = 0  # tensors to be handed on
+        self._pause = _SHORTEST
+        self._in_vain = 0  # in a row
+        self._outcomes: deque[Outcome] = deque()
+
+    def hands_on(self) -> bool:
+        """Whether the next tensor is handed on. If it is not, learn() may find that it is after all; else submitted()
+        follows."""
+        if self._left == 0:
+            return False
+        self._left -= 1
+        self.handed_on += 1
+        if self._left == 0:
+            self.state = None
+        return True
+
+    def learn(self, timeout: float) -> None:
+        """From an earlier tensor, for which it waits as long as a sum may take."""
+        if len(self._outcomes) < _BEHIND:
+            return
+        oldest = self._outcomes.popleft()
+        oldest.done.wait(timeout)
+        if oldest.pays is not False:
+            self._in_vain, self._pause = 0, _SHORTEST
+            return
+        self._in_vain += 1
+        if self._in_vain == _IN_VAIN:
+            self._left, self._pause = self._pause, min(2 * self._pause, _LONGEST)
+            self._in_vain = 0
+            self._outcomes.clear()
+
+    def submitted(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
