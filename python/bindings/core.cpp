@@ -184,14 +184,20 @@ class Driven {
 };
 
 void bind_exchange(nb::module_& m) {
-  nb::class_<Device>(m, "Device", "Where exchanges of arrays in device memory work; _cuda makes it.");
+  nb::class_<Device>(m, "Device", "Where exchanges of arrays in device memory work; _cuda makes it.")
+      .def("trim", &Device::trim, Unlocked(), "Frees memory that no exchange works in.");
+
+  nb::class_<ScratchPool>(m, "ScratchPool", "Memory that exchanges work in, kept for the next ones.")
+      .def(nb::init<>())
+      .def("trim", &ScratchPool::trim, Unlocked(), "Frees what no exchange works in.")
+      .def_prop_ro("memory_bytes", &ScratchPool::memory_bytes);
 
   nb::class_<World>(m, "World", "Who takes part, and what connects them.")
       .def(
           "__init__",
           [](World* self, unsigned rank, unsigned size, double latency_s, double bytes_per_second,
              double copy_bytes_per_second, bool moves_buffers, bool sums_floats, std::uint64_t session,
-             std::shared_ptr<Device> device) {
+             std::shared_ptr<Device> device, std::shared_ptr<ScratchPool> scratch) {
             const LinkFacts link{.latency_s = latency_s,
                                  .bytes_per_second = bytes_per_second,
                                  .copy_bytes_per_second = copy_bytes_per_second};
@@ -202,10 +208,12 @@ void bind_exchange(nb::module_& m) {
                              .sums = sums_floats ? SumTypes::all() : SumTypes::integers(),
                              .sends_room = device == nullptr,
                              .session = session,
-                             .device = std::move(device)};
+                             .device = std::move(device),
+                             .scratch = std::move(scratch)};
           },
           "rank"_a, "size"_a, nb::kw_only(), "latency_s"_a, "bytes_per_second"_a, "copy_bytes_per_second"_a,
-          "moves_buffers"_a = true, "sums_floats"_a = true, "session"_a = 0, "device"_a = nb::none())
+          "moves_buffers"_a = true, "sums_floats"_a = true, "session"_a = 0, "device"_a = nb::none(),
+          "scratch"_a = nb::none())
       .def(
           "numbered",
           [](const World& self, std::uint64_t number) {

@@ -3,10 +3,12 @@
     model.register_comm_hook(peelreduce.DDPState(), peelreduce.allreduce_hook)
 """
 
+import peelreduce_backend
+
 from . import ops
 from ._core import version
 from ._switch import Switch
-from ._workers import reset
+from ._workers import empty_cache, reset
 from .ddp import DDPState, allreduce_hook
 from .errors import Disagreement, Error, Misuse, NotFinite, TimedOut, TransportFailed
 from .fsdp import apply_fsdp
@@ -16,6 +18,7 @@ from .profiling import Profile, profile
 from .sparsifiers import Threshold, TopK
 
 __version__ = version()
+peelreduce_backend.register()  # torch does so by itself where packages are installed by pip
 
 __all__ = [
     "DDPState",
@@ -36,6 +39,7 @@ __all__ = [
     "all_reduce",
     "allreduce_hook",
     "apply_fsdp",
+    "empty_cache",
     "ops",
     "profile",
     "reset",

@@ -8,9 +8,9 @@ out its collectives in an order that does not depend on what completed first. Wh
 Lanes, and not one group on which arrays alternate: with a fixed alternation the second round of an array waits until
 the next array exists, which during a backward pass may be long.
 
-Through a switch, a lane has a job of its own there instead. Arrays that are summed on a GPU share one group of NCCL, which
-wants all collectives in one order: the lanes take turns there, in the order in which arrays were submitted, while they
-open and encode as they can.
+Through a switch, a lane has a job of its own there instead, unless the switch has no place for it. Arrays that are summed
+on a GPU share one group of NCCL, which wants all collectives in one order: the lanes take turns there, in the order in which
+arrays were submitted, while they open and encode as they can.
 
 Lanes of a set of workers are shared by all their states, and end with the process group. A task ends in one of four ways:
 
@@ -120,6 +120,7 @@ class Lane:
 
     def __init__(self, transport: Transport, link: LinkFacts, lanes: Lanes) -> None:
         self.transport = transport
+        self.link = link
         self._lanes = lanes
         self.side: Side | None = None  # where the task at hand is summed: on a GPU, or in host memory
         self.task: Task | None = None  # at hand
@@ -132,6 +133,7 @@ class Lane:
             moves_buffers=transport.moves_buffers,
             sums_floats=transport.sums_floats,
             session=lanes.session,
+            scratch=lanes.scratch,
         )
 
     @property
@@ -216,6 +218,8 @@ class Lane:
             if not noted:
                 self._lanes.note_waiting(self.task)
                 noted = True
+        if noted:
+            self._lanes.note_moving(self.task)
 
     def _leave_wire(self, error: BaseException) -> None:
         """Before memory goes back to which the wire of a GPU or a transport may write."""
@@ -286,7 +290,8 @@ class Lanes:
         self._queues: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(_LANES)]
         self._lanes: list[Lane] = []
         self._transports: list[Transport] = []
-        self._sides = Sides(group)
+        self.scratch = _core.ScratchPool()  # of both lanes, and of all states
+        self._sides = Sides(group, self.scratch)
         self._last_on_device: threading.Event | None = None
         self._made = threading.Event()
         self._error: BaseException | None = None
@@ -371,6 +376,10 @@ class Lanes:
             if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join(max(end - time.monotonic(), 0))
 
+    def trim(self) -> None:
+        self.scratch.trim()
+        self._sides.trim()
+
     def break_down(self, error: BaseException, task: Task | None = None) -> BaseException:
         """Ends what is under way here, and tells the other workers. Returns the error that this worker raises: the first
         one that any of them told, but for what happened here alone."""
@@ -397,6 +406,10 @@ class Lanes:
         if self.round is not None and task is not None:
             self.round.note_waiting(task.number)
 
+    def note_moving(self, task: Task | None) -> None:
+        if self.round is not None and task is not None:
+            self.round.note_moving(task.number)
+
     def _explain(self, error: BaseException, task: Task | None) -> BaseException:
         """The failure of all workers, to which this one has told its own."""
         if self.round is None:  # nobody to tell
@@ -420,7 +433,7 @@ class Lanes:
             return "transport", f"{gone}, so the sum cannot be made. {again}"
         if isinstance(error, Overdue) and task is not None:
             late = self.round.who_is_late(task.number)
-            who = f"{late} did not come to it" if late else "Which worker stands still is not known"
+            who = late or "Which worker stands still is not known"
             return "timed_out", f"A sum stood still for {task.timeout:g} s. {who}. {again}"
         return kind_of(error), str(error)
 
@@ -494,6 +507,7 @@ class Lanes:
                 transport.close()
         self._lanes.clear()
         self._transports.clear()
+        self.scratch.trim()  # whoever keeps a task of these lanes keeps them
         self._sides.close()
         if self._pulse is not None:
             self._pulse.close()
@@ -549,7 +563,7 @@ class Dispatcher:
     def submit(self, task: Task) -> None:
         """Every worker submits the same tasks in the same order."""
         with self._lock:
-            self._check()
+            self.check()
             if self._lanes is not None and self._lanes.is_broken and self._lanes.is_told:
                 self._leave()
             if self._lanes is None:
@@ -573,6 +587,14 @@ class Dispatcher:
             if self._users == 0:
                 self._leave()
 
+    def trim(self) -> None:
+        """Frees the memory that the lanes keep for the sums to come."""
+        if os.getpid() != self._process:
+            return  # the lanes are another process's
+        with self._lock:
+            if self._lanes is not None:
+                self._lanes.trim()
+
     def reset(self) -> None:
         """Ends the lanes, and what is under way with them. The next task makes new ones, with workers that were reset too."""
         with self._lock:
@@ -580,6 +602,13 @@ class Dispatcher:
                 self._lanes.break_down(Misuse("peelreduce.reset() was called before this sum had ended."))
                 self._leave()
             self._left = Left(reset=True)
+
+    def abort(self) -> None:
+        """For good, with what is under way."""
+        with self._lock:
+            if self._lanes is not None:
+                self._lanes.break_down(TransportFailed("The process group was aborted before this sum had ended."))
+        self.close()
 
     def close(self) -> None:
         """For good."""
@@ -599,7 +628,8 @@ class Dispatcher:
             self._group.store.rest()
             self._left, self._next_round = lanes.left(), lanes.next_round()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises if nothing may be submitted here now."""
         if self._is_closed or os.getpid() != self._process:
             raise Misuse(
                 "These lanes have ended, with their process group or with their process; submit from the process that "

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 
 from . import _core
 from ._store import Store
-from .errors import Disagreement, TimedOut, TransportFailed
+from .errors import Disagreement, Misuse, TimedOut, TransportFailed
 
 _PROBE = 3.0  # seconds in which the host of a process that ended says so
 _POLL = (0.002, 0.1)  # seconds between two looks at the store, at first and later
@@ -58,7 +58,12 @@ class Failure:
     sentence: str
 
 
+class CannotConnect(Misuse):
+    """Some worker was told to connect in a way that cannot be right, before anything was summed."""
+
+
 _KINDS: dict[str, type[_core.Error]] = {
+    "cannot_connect": CannotConnect,
     "timed_out": TimedOut,
     "transport": TransportFailed,
     "disagreement": Disagreement,
@@ -189,6 +194,21 @@ class Round:
     def _missing(self) -> list[int]:
         return [worker for worker in range(self.size) if self.store.find(f"join/{worker}") is None]
 
+    def hear(self, what: str, beginnings: tuple[str, ...], seconds: float) -> bool:
+        """Whether another worker says something that begins so, within that time. Raises its failure if it has one."""
+        end = time.monotonic() + seconds
+        others = [worker for worker in range(self.size) if worker != self.rank]
+        pauses = _pauses()
+        while True:
+            if any((self.store.find(f"{what}/{worker}") or "").startswith(beginnings) for worker in others):
+                return True
+            failure = self.failure()
+            if failure is not None:
+                raise error_of(failure)
+            if time.monotonic() > end:
+                return False
+            time.sleep(next(pauses))
+
     def collect(self, what: str, own: str, timeout: float) -> list[str]:
         """What every worker says. By the store, since a worker that sums something else now would take collectives amiss."""
         self.store.set(f"{what}/{self.rank}", own)
@@ -227,6 +247,11 @@ class Round:
         with contextlib.suppress(RuntimeError):
             self.store.set(_waiting(self.rank, number), str(number))
 
+    def note_moving(self, number: int) -> None:
+        """What this worker waited for in that sum has come."""
+        with contextlib.suppress(RuntimeError):
+            self.store.set(_waiting(self.rank, number), f"{_CAME} {number}")
+
     def note_closed(self) -> None:
         with contextlib.suppress(RuntimeError):
             self.store.set(f"closed/{self.rank}", "")
@@ -246,13 +271,25 @@ class Round:
         return ""
 
     def who_is_late(self, number: int) -> str:
-        """Workers that do not wait in this sum, in words; empty if that is not known."""
-        late: list[int] = []
+        """Whom this sum waits for, in words; empty if that is not known.
+
+        A worker that waits is not to blame, in whichever sum: one that stops in the middle of a sum leaves the others
+        behind in sums of different numbers."""
+        others = [worker for worker in range(self.size) if worker != self.rank]
         with contextlib.suppress(RuntimeError):
-            for worker in range(self.size):
-                if worker != self.rank and self.store.find(_waiting(worker, number)) != str(number):
-                    late.append(worker)
-        return _workers(late) if late else ""
+            notes = {worker: [self.store.find(_waiting(worker, lane)) or "" for lane in range(2)] for worker in others}
+            moving = [worker for worker in others if not any(note.isdigit() for note in notes[worker])]
+            came = [worker for worker in moving if f"{_CAME} {number}" in notes[worker]]
+            absent = [worker for worker in moving if worker not in came]
+            elsewhere = [worker for worker in others if str(number) not in notes[worker]]
+            if absent or not came:
+                late = absent or elsewhere
+                return f"{_workers(late)} did not come to it" if late else ""
+            return f"{_workers(came)} stopped in the middle of it"
+        return ""
+
+
+_CAME = "came"  # to that sum, and waits no more
 
 
 def _waiting(worker: int, number: int) -> str:

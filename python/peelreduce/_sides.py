@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from . import _gpu
-from ._core import World
+from ._core import ScratchPool, World
 from ._link import measure_link
 from ._rendezvous import Round
 from ._wire import Wire, make_wire
@@ -32,13 +32,13 @@ _YES = "yes"
 class Side:
     """What sums on one device: a wire, and the world that exchanges see."""
 
-    def __init__(self, wire: Wire, session: int) -> None:
+    def __init__(self, wire: Wire, session: int, scratch: ScratchPool) -> None:
         self.wire = wire
         with torch.cuda.device(wire.device), torch.cuda.stream(wire.stream):
             link = measure_link(wire.group, wire.device, wait=wire.await_all)
             # Not a method: what C++ holds, nobody collects.
             allocate = partial(torch.cuda.caching_allocator_alloc, device=wire.device, stream=wire.kernels)
-            device = _gpu.module().make_device(wire.kernels.cuda_stream, wire.size, allocate, _release)
+            self.device = _gpu.module().make_device(wire.kernels.cuda_stream, wire.size, allocate, _release)
         self.world = World(
             wire.rank,
             wire.size,
@@ -46,7 +46,8 @@ class Side:
             bytes_per_second=link.bytes_per_second,
             copy_bytes_per_second=link.copy_bytes_per_second,
             session=session,
-            device=device,
+            device=self.device,
+            scratch=scratch,
         )
 
 
@@ -57,8 +58,9 @@ def _release(address: int) -> None:
 class Sides:
     """Of the lanes of one set of workers. The first tensor of a GPU to be submitted decides for all."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, scratch: ScratchPool) -> None:
         self._group = group
+        self._scratch = scratch
         self._lock = threading.Lock()  # of what follows; nobody waits for other workers with it
         self._device: torch.device | None = None  # of the first tensor
         self._wire: Wire | None = None  # of that device
@@ -70,6 +72,15 @@ class Sides:
         """In the order of submission, which is that of all workers; lanes come to their tasks in any order."""
         with self._lock:
             self._device = self._device or device
+
+    def trim(self) -> None:
+        """Frees what is kept on the GPU for the sums to come."""
+        with self._lock:
+            decision = self._decision
+        if decision is not None and decision.done() and decision.exception() is None:
+            side = decision.result()
+            if side is not None:
+                side.device.trim()
 
     def side_of(self, device: torch.device, round_: Round, timeout: float) -> Side | None:
         """None: by way of host memory. All workers have joined the round."""
@@ -125,7 +136,7 @@ class Sides:
             if self._aborted:  # nobody would abort this one
                 raise TransportFailed("Another sum failed before this one began; see its error.")
             self._wire = wire
-        side = Side(wire, round_.number)
+        side = Side(wire, round_.number, self._scratch)
         _log.info("Tensors of %s are summed on the device, over NCCL.", device)
         return side
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import logging
 import threading
 import weakref
 from collections import OrderedDict
@@ -18,9 +18,10 @@ from torch.distributed.distributed_c10d import _get_process_group_store
 from ._dispatcher import Connect, Dispatcher, Transport
 from ._rendezvous import Round
 from ._store import Asker, Store
-from ._switch import Switch
+from ._switch import Refused, Switch, join_all
 from ._transport import make_device, make_transport
 
+_log = logging.getLogger("peelreduce")
 _STORE_TIMEOUT = timedelta(seconds=30)  # of one answer
 _MOST_STATES = 256  # of tensors that came without one; the one that was not used for longest goes
 
@@ -33,7 +34,7 @@ class Workers:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
-        self.backends = dist.get_backend_config(group)
+        self.backends = getattr(group, "inner_backends", None) or dist.get_backend_config(group)
         self.timeout = _timeout_of(group)
         # A connection of its own: one that somebody waits on would have everybody wait.
         store = _get_process_group_store(group).clone()
@@ -66,17 +67,33 @@ class Workers:
                 self._states.popitem(last=False)
             return found
 
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        """All of them, by kind."""
+        with self._lock:
+            return dict(self._states)
+
     def reset(self) -> None:
         for dispatcher in self._all():
             dispatcher.reset()
         with self._lock:
             self._states.clear()
 
+    def trim(self) -> None:
+        for dispatcher in self._all():
+            dispatcher.trim()
+
     def close(self) -> None:
         """For good, with the group."""
         self.is_closed = True
         for dispatcher in self._all():
             dispatcher.close()
+        self._asker.stop()
+
+    def abort(self) -> None:
+        """For good, and at once: what is under way fails."""
+        self.is_closed = True
+        for dispatcher in self._all():
+            dispatcher.abort()
         self._asker.stop()
 
     def _all(self) -> list[Dispatcher]:
@@ -107,9 +124,15 @@ def _over_gloo(round_: Round, lanes: int, timeout: float) -> list[Transport]:
 
 def _through(switch: Switch) -> Connect:
     def connect(round_: Round, lanes: int, timeout: float) -> list[Transport]:
-        # Names that nobody else has, so that no two runs and no two groups ever meet in one job.
-        drawn = round_.collect("jobs", " ".join(secrets.token_hex(8) for _ in range(lanes)), timeout)[0]
-        return [switch.join(job, round_.rank, round_.size, timeout) for job in drawn.split()]
+        try:
+            return join_all(switch, round_, lanes, timeout)
+        except Refused as refused:
+            _log.warning(
+                "Sums go over the process group and not through the switch, until their states are closed, one of them fails "
+                "or peelreduce.reset() is called. %s",
+                refused,
+            )
+        return _over_gloo(round_, lanes, timeout)
 
     return connect
 
@@ -159,6 +182,32 @@ def workers_of(group: dist.ProcessGroup | DeviceMesh | None) -> Workers | None:
             _known[found] = workers
             weakref.finalize(found, workers.close).atexit = False
         return _known[found]
+
+
+def close_workers(group: dist.ProcessGroup) -> None:
+    """Ends what sums over this group use, after what is under way."""
+    workers = _known.get(group)
+    if workers is not None:
+        workers.close()
+
+
+def abort_workers(group: dist.ProcessGroup) -> None:
+    """Ends what sums over this group use, and has what is under way fail."""
+    workers = _known.get(group)
+    if workers is not None:
+        workers.abort()
+
+
+def empty_cache() -> None:
+    """Frees the memory, in the host and on GPUs, that sums have worked in and that is kept for the next ones.
+
+    All states share it. That of a GPU goes back to torch's allocator: call torch.cuda.empty_cache() afterwards for others
+    to have it.
+    """
+    with _lock:
+        known = list(_known.values())
+    for workers in known:
+        workers.trim()
 
 
 def reset(group: dist.ProcessGroup | DeviceMesh | None = None) -> None:

@@ -60,7 +60,7 @@ class Wire:
 
 def _lane(note_error: Callable[[BaseException], object] = lambda error: error) -> Lane:
     transport = SimpleNamespace(rank=0, size=2, moves_buffers=True, sums_floats=True, times_out=False)
-    lanes = SimpleNamespace(session=0, break_down=lambda error, task: note_error(error))
+    lanes = SimpleNamespace(session=0, scratch=_core.ScratchPool(), break_down=lambda error, task: note_error(error))
     return Lane(transport, LinkFacts(1e-5, 1e9, 1e9), lanes)
 
 

@@ -109,8 +109,18 @@ def test_a_process_that_ended_is_told_from_one_that_closed_and_from_one_that_liv
 def test_who_waits_is_not_late() -> None:
     made = [future.result() for future in _meet_all(_store(), 3 * [Left()])]
     made[1].note_waiting(5)
-    assert made[0].who_is_late(5) == "Worker 2"
-    assert made[0].who_is_late(6) == "Workers 1 and 2"
+    assert made[0].who_is_late(5) == "Worker 2 did not come to it"
+    assert made[0].who_is_late(6) == "Worker 2 did not come to it"  # worker 1 waits for it too, in the sum before
+    made[1].note_moving(5)  # it has the sum, and computes
+    assert made[0].who_is_late(5) == "Worker 2 did not come to it"
+    made[2].note_waiting(5)
+    made[2].note_moving(5)
+    made[1].note_waiting(6)
+    assert made[0].who_is_late(5) == "Worker 2 stopped in the middle of it"
+    made[2].note_waiting(7)
+    assert made[0].who_is_late(6) == "Worker 2 did not come to it"
+    made[2].note_waiting(6)
+    assert made[0].who_is_late(6) == ""
 
 
 def test_a_store_that_does_not_answer_is_told_within_the_limit() -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from peelreduce._core import ScratchPool
 from peelreduce._dispatcher import InStep, Lane
 from peelreduce._link import LinkFacts
 from peelreduce._tasks import ArrayState, ReduceScatter
@@ -29,7 +30,7 @@ class Scatters:
 def _lane() -> Lane:
     store = dist.PrefixStore("lane", dist.distributed_c10d._get_default_store())
     transport = make_transport(store, dist.get_rank(), dist.get_world_size(), 30)
-    lane = Lane(transport, LinkFacts(1e-5, 1e9, 1e9), SimpleNamespace(session=0))
+    lane = Lane(transport, LinkFacts(1e-5, 1e9, 1e9), SimpleNamespace(session=0, scratch=ScratchPool()))
     lane.side = SimpleNamespace(world=lane.world, wire=Scatters())
     return lane
 

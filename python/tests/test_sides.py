@@ -64,7 +64,7 @@ def test_an_error_aborts_the_wire_while_another_lane_decides(monkeypatch: pytest
         raise _core.Error("aborted")
 
     monkeypatch.setattr(_sides.Sides, "_decide", decide)
-    sides = _sides.Sides(None)
+    sides = _sides.Sides(None, _core.ScratchPool())
     sides.note(FIRST)
     heard: list[str] = []
 

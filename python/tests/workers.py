@@ -42,9 +42,11 @@ def _work(function: Callable[..., Any], rank: int, size: int, results: Any, argu
         raise
 
 
-def _in_group(rank: int, size: int, store: str, function: Callable[..., Any], arguments: tuple) -> Any:
+def _in_group(
+    rank: int, size: int, store: str, backend: str, function: Callable[..., Any], arguments: tuple
+) -> Any:
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
+        backend, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
     )
     result = function(rank, size, *arguments)
     dist.barrier()
@@ -86,10 +88,12 @@ def _run(size: int, seconds: float, function: Callable[..., Any], *arguments: An
     return [returned[rank] for rank in range(size)]
 
 
-def run_workers(size: int, function: Callable[..., Any], *arguments: Any, seconds: float = 180) -> list[Any]:
+def run_workers(
+    size: int, function: Callable[..., Any], *arguments: Any, seconds: float = 180, backend: str = "gloo"
+) -> list[Any]:
     """function(rank, size, *arguments) in every worker. An error in one is an error here."""
     with tempfile.TemporaryDirectory() as folder:
-        return _run(size, seconds, _in_group, f"{folder}/store", function, arguments)
+        return _run(size, seconds, _in_group, f"{folder}/store", backend, function, arguments)
 
 
 def run_script(size: int, path: pathlib.Path, *arguments: str, seconds: float = 180) -> list[str]:
@@ -113,9 +117,11 @@ def tell_error(rank: int, folder: str, seconds: float, error: BaseException) -> 
     raise RuntimeError(_TOLD)
 
 
-def run_until_told(function: Callable[..., Any], folder: str, *arguments: Any) -> list[tuple[float, str]]:
+def run_until_told(
+    function: Callable[..., Any], folder: str, *arguments: Any, backend: str = "gloo"
+) -> list[tuple[float, str]]:
     """After how many seconds workers 0 and 1 got an error, and which."""
     with pytest.raises(AssertionError, match=_TOLD):
-        run_workers(3, function, folder, *arguments, seconds=60)
+        run_workers(3, function, folder, *arguments, seconds=60, backend=backend)
     told = [pathlib.Path(folder, str(rank)).read_text().split("\n", 1) for rank in (0, 1)]
     return [(float(seconds), error) for seconds, error in told]
