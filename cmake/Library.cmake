@@ -1,6 +1,7 @@
-# peelreduce: plans, the codec on processors, exchanges, and the transport inside a process.
+# peelreduce: plans, the codec on processors, item messages, exchanges, and the transport inside a process.
 file(GLOB peel_sources CONFIGURE_DEPENDS
-  src/plan/*.cpp src/codec/*.cpp src/codec/reference/*.cpp src/allreduce/*.cpp src/transport/*.cpp)
+  src/plan/*.cpp src/codec/*.cpp src/codec/reference/*.cpp src/items/*.cpp src/allreduce/*.cpp
+  src/transport/*.cpp)
 file(GLOB peel_cpu_sources CONFIGURE_DEPENDS src/codec/cpu/*.cpp)
 file(GLOB peel_headers CONFIGURE_DEPENDS include/peel/*.h)
 list(FILTER peel_headers EXCLUDE REGEX "/(cuda|mpi|nccl)\\.h$")  # each goes with a library of its own

@@ -7,9 +7,10 @@ endif()
 list(JOIN PEEL_SANITIZE "," peel_sanitizers)
 add_compile_options(-fsanitize=${peel_sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
 add_link_options(-fsanitize=${peel_sanitizers})
+add_compile_definitions(PEEL_SANITIZED=1)
 
 # What the tests' environment needs under a sanitizer.
-set(PEEL_TEST_ENVIRONMENT "")
+set(PEEL_TEST_ENVIRONMENT "PEEL_SANITIZED=1")
 if("address" IN_LIST PEEL_SANITIZE)
   # An allocation that cannot succeed returns null, as without the sanitizer: hostile sizes are tested that way.
   list(APPEND PEEL_TEST_ENVIRONMENT
