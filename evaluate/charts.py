@@ -1,6 +1,7 @@
 """SVG charts that need no script and no other file.
 
-Each is a <figure>: title, legend (HTML, so that it wraps) and an <svg>. A drawing is as wide as a telephone, and shown
+Each is a Drawing, which lines(), bars() and tiles() give as a <figure>: title, legend (HTML, so that it wraps) and an
+<svg>. draw_lines() and draw_bars() are for those who put it elsewhere, as the plots of the documentation do. A drawing is as wide as a telephone, and shown
 larger where there is room, with text that grows less; one with many bars or tiles is wider, and its box scrolls. Either
 way text is never smaller than 12 pixels (report.py has the style sheet). Colours are variables, light and dark; series
 also differ in dashes and marks, so that no eye depends on colour alone. All of it is well-formed XML.
@@ -33,7 +34,36 @@ class Series:
     reference: bool = False  # in gray: somebody else's figure, such as the paper's
 
 
-def lines(
+@dataclass(frozen=True)
+class Drawing:
+    title: str
+    legend: Sequence[tuple[str, str]]  # names, each with an <svg> of 16 units in height
+    elements: Sequence[str]
+    width: float
+    height: float
+
+    def figure(self) -> str:
+        keys = "".join(f'<span class="entry">{key} {escape(name)}</span>' for name, key in self.legend)
+        shown = f'<div class="legend">{keys}</div>' if len(self.legend) > 1 else ""
+        return (
+            f'<figure class="chart{" wide" if self.width > 1.2 * WIDTH else ""}"><figcaption>{escape(self.title)}'
+            f'</figcaption>{shown}<div class="scroll"><svg class="drawing" role="img" aria-label="{escape(self.title)}" '
+            f'viewBox="0 0 {self.width:.0f} {self.height:.0f}" style="--units:{self.width:.0f}">'
+            f"{''.join(self.elements)}</svg></div></figure>"
+        )
+
+
+def lines(*arguments, **others) -> str:
+    """The figure of draw_lines()."""
+    return draw_lines(*arguments, **others).figure()
+
+
+def bars(*arguments, **others) -> str:
+    """The figure of draw_bars()."""
+    return draw_bars(*arguments, **others).figure()
+
+
+def draw_lines(
     title: str,
     series: Sequence[Series],
     x: str = "",
@@ -43,7 +73,7 @@ def lines(
     levels: Sequence[tuple[float, str]] = (),
     marks: Sequence[tuple[float, str]] = (),
     top: float | None = None,
-) -> str:
+) -> Drawing:
     """Points joined by lines. Levels are horizontal lines with a label, marks are vertical ones. What is above `top` is
     cut off."""
     kept = [(one, [(a, b) for a, b in one.points if _drawable(a, log_x) and _drawable(b, log_y)]) for one in series]
@@ -91,10 +121,10 @@ def lines(
     out += labels
     out.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x, "middle"))
     out.append(_y_label(y))
-    return _figure(title, legend, out, WIDTH, HEIGHT)
+    return Drawing(title, legend, out, WIDTH, HEIGHT)
 
 
-def bars(
+def draw_bars(
     title: str,
     groups: Sequence[str],
     series: Sequence[tuple[str, Sequence[float | None]]],
@@ -102,7 +132,7 @@ def bars(
     log_y: bool = False,
     levels: Sequence[tuple[float, str]] = (),
     references: Sequence[str] = (),
-) -> str:
+) -> Drawing:
     """Groups of bars with their values above them; None leaves a gap with a dash. References are drawn in gray: the
     names of series that are somebody else's figures, such as the paper's."""
     count = len(series)
@@ -150,7 +180,7 @@ def bars(
     out += _levels(levels, axis, width, busy, values) + values
     out.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{width - RIGHT}" y2="{floor}"/>')
     out.append(_y_label(y))
-    return _figure(title, [(name, _swatch(colour)) for colour, (name, _) in zip(colours, series)], out, width, height)
+    return Drawing(title, [(name, _swatch(colour)) for colour, (name, _) in zip(colours, series)], out, width, height)
 
 
 def tiles(
@@ -194,7 +224,8 @@ def tiles(
         out.append(_text(left + side * (across + 0.5), floor + 18, column, "middle"))
     out.append(_text((left + width - RIGHT) / 2, floor + 36, x, "middle"))
     out.append(_y_label(y))
-    return _figure(title, [(kind, _swatch(at, tile=True)) for at, kind in enumerate(kinds)], out, width, height)
+    keys = [(kind, _swatch(at, tile=True)) for at, kind in enumerate(kinds)]
+    return Drawing(title, keys, out, width, height).figure()
 
 
 # Below: how a drawing is made.
@@ -424,14 +455,3 @@ def _wrap(text: str, room: int) -> list[str]:
                 rows.append("")
             rows[-1] = f"{rows[-1]} {word}".strip()
     return rows
-
-
-def _figure(title: str, legend, drawing: list[str], width: float, height: float) -> str:
-    keys = "".join(f'<span class="entry">{key} {escape(name)}</span>' for name, key in legend)
-    shown = f'<div class="legend">{keys}</div>' if len(legend) > 1 else ""
-    return (
-        f'<figure class="chart{" wide" if width > 1.2 * WIDTH else ""}"><figcaption>{escape(title)}</figcaption>{shown}'
-        f'<div class="scroll"><svg class="drawing" role="img" aria-label="{escape(title)}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" style="--units:{width:.0f}">'
-        f"{''.join(drawing)}</svg></div></figure>"
-    )

@@ -39,7 +39,7 @@ KEPT = (  # of what the program reports
     *("repaired", "rescaled", "lost", "wrong", "repeat", "rounds", "peel_rounds"),
 )
 ELEMENT_BYTES = 4
-HEADER_BYTES = 32  # of a parcel: sizeof(ParcelHeader), which src/allreduce/parcel.h asserts
+HEADER_BYTES = 32  # of an item message: sizeof(ItemMessageHeader), which src/items/item_message.h asserts
 
 
 # What supports are.
@@ -181,7 +181,7 @@ def sent_bytes(workers: int, elements: int, index: dict, own: float, union: floa
     a list, by element, at the densities of one worker and of the union."""
     ring = 2 * (workers - 1) / workers
     share = (workers - 1) / workers
-    headers = (workers - 1) * HEADER_BYTES  # of the parcels that a worker sends in one round
+    headers = (workers - 1) * HEADER_BYTES  # of the item messages that a worker sends in one round
 
     def items(index_bytes: float, density: float) -> float:
         return elements * (index_bytes + density * ELEMENT_BYTES)

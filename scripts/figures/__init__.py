@@ -1,0 +1,1 @@
+"""The pictures of the documentation: plots from docs/results, and drawings."""
