@@ -11,10 +11,10 @@ import pytest
 
 @pytest.fixture
 def switch() -> Iterator[str]:
-    """The address of a running `peel switch`, whose secret is "let me in"."""
+    """The address of a running `peel switch`, whose secret is "a secret that nobody guesses"."""
     process = subprocess.Popen(
         [os.environ.get("PEEL", "peel"), "switch", "--listen", "127.0.0.1:0", "--slots", "8192"],
-        env={**os.environ, "PEEL_SWITCH_SECRET": "let me in"},
+        env={**os.environ, "PEEL_SWITCH_SECRET": "a secret that nobody guesses"},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -174,7 +174,7 @@ def test_a_switch_tells_the_survivors(switch: str, stage: str, tmp_path: pathlib
         return [
             subprocess.Popen(
                 [_PROGRAMS / "switch_faults", *case.arguments, str(rank), str(_SIZE), switch, job],
-                env={**os.environ, "PEEL_SWITCH_SECRET": "let me in"},
+                env={**os.environ, "PEEL_SWITCH_SECRET": "a secret that nobody guesses"},
                 stderr=case.log,
             )
             for rank in range(_SIZE)

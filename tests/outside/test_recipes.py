@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md, each with the package it is for, and skipped where that is not installed.
+"""The recipes of docs/pytorch.md, each with the package it is for, and skipped where that is not installed.
 
     pip install lightning accelerate transformers     # where torch and peelreduce are
 """

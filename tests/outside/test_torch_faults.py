@@ -78,7 +78,7 @@ def _take_steps(worker: jobs.Worker, fault: str, stage: str, switch: str) -> Non
     victim = worker.rank == _VICTIM
     trap = _Trap(worker, fault)
     worker.init()
-    transport = peelreduce.Switch(switch, secret="let me in") if switch else None
+    transport = peelreduce.Switch(switch, secret="a secret that nobody guesses") if switch else None
     # Who raises is missed at once, if the others had met it before.
     is_long = fault == "pause" or (fault == "raise" and stage != "before")
     state = peelreduce.State(timeout=_LONG_TIMEOUT if is_long else _TIMEOUT, transport=transport)
