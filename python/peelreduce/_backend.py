@@ -138,6 +138,7 @@ class PeelGroup(dist.ProcessGroup):
         self.inner_backends = ",".join(f"{device}:{name}" for device, (name, _) in backends.items())
         self._size = size
         self._workers: Workers | None = None  # from the first sum on
+        self._coalesced: list[Work] | None = None  # sums of ours since a block of coalesced collectives began
 
     # ---- collectives of which some are ours
 
@@ -153,9 +154,17 @@ class PeelGroup(dist.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
         options = dist.AllreduceCoalescedOptions() if opts is None else opts
-        own = [self._sum(tensor, options) for tensor in tensors]
-        parts: list[Any] = [one for one in own if one is not None]
-        rest = [tensor for tensor, one in zip(tensors, own, strict=True) if one is None]
+        parts: list[Any] = []
+        rest = []
+        try:
+            for tensor in tensors:
+                own = self._sum(tensor, options)
+                (rest if own is None else parts).append(tensor if own is None else own)
+        except BaseException:  # the caller gets no work to wait for, and may use these tensors at once
+            for own in parts:
+                with contextlib.suppress(Exception):
+                    own.wait()
+            raise
         if not parts:
             return _work_of(self._plain.allreduce_coalesced(tensors, options))
         if rest:
@@ -181,9 +190,15 @@ class PeelGroup(dist.ProcessGroup):
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._plain._start_coalescing(device)
+        self._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work | None:
-        return self._plain._end_coalescing(device)
+        """Of all that was begun since then: torch drops the works of single collectives."""
+        own, self._coalesced = self._coalesced or [], None
+        plain = self._plain._end_coalescing(device)
+        if not own:
+            return plain
+        return Works([*own, *([] if plain is None else [plain])], [])
 
     def get_group_store(self) -> dist.Store:
         return self._plain.get_group_store()
@@ -222,7 +237,7 @@ class PeelGroup(dist.ProcessGroup):
         if not self._is_ours(tensor, options):
             return None
         kind = self._kind_of("all_reduce", tensor, options)
-        if self._is_handed_on(kind, tensor, options):
+        if self._is_handed_on(kind, tensor):
             return None
         return self._submit(Sum(tensor, kind.state_of(tensor), self._timeout_of(options), in_place=True), kind)
 
@@ -232,31 +247,40 @@ class PeelGroup(dist.ProcessGroup):
         if not fits or not self._is_ours(input, options):
             return None
         kind = self._kind_of("reduce_scatter", input, options)
-        if self._is_handed_on(kind, input, options):
+        if self._is_handed_on(kind, input):
             return None
         timeout = self._timeout_of(options)
         task = ReduceScatter(input, output, kind.state_of(input), kind.whole, timeout, keeps_input=True)
         return self._submit(task, kind)
 
-    def _is_handed_on(self, kind: Kind, tensor: torch.Tensor, options: Any) -> bool:
+    def _is_handed_on(self, kind: Kind, tensor: torch.Tensor) -> bool:
         """Since sums of its kind do not pay. Refuses one that would have to be summed here, and cannot be."""
         if kind.trials.hands_on():
+            _check_gaps(tensor)
             return True
         workers = self._connected()
         workers.dispatcher(None).check()  # a callback must not wait for the sum that it is called by
+        kind.trials.learn()
+        if kind.trials.hands_on():
+            _check_gaps(tensor)
+            return True
         try:
             check_tensor(tensor)
+            _check_gaps(tensor)
         except (TypeError, ValueError) as error:
             refuse(error, workers, None)
+            kind.trials.submitted(Outcome.of_refusal())  # as on the other workers, whose sum fails
             raise
-        kind.trials.learn(self._timeout_of(options))
-        return kind.trials.hands_on()
+        return False
 
     def _submit(self, task: Reduction, kind: Kind) -> Work:
         task.outcome = Outcome(task.done)
         self._connected().dispatcher(None).submit(task)
         kind.trials.submitted(task.outcome)
-        return Work(task)
+        work = Work(task)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
 
     def _kind_of(self, what: str, tensor: torch.Tensor, options: Any) -> Kind:
         """Tensors of one shape share one, since nothing else tells all workers alike which tensor it is."""
@@ -279,6 +303,12 @@ class PeelGroup(dist.ProcessGroup):
         with contextlib.suppress(RuntimeError, AttributeError):
             return self._get_backend(torch.device("cpu")).options._timeout.total_seconds()
         return self._connected().timeout
+
+
+def _check_gaps(tensor: torch.Tensor) -> None:
+    """Gloo would take the memory of such a tensor for its elements, as soon as it is handed on."""
+    if tensor.layout == torch.strided and not tensor.is_contiguous() and torch._debug_has_internal_overlap(tensor) != 0:
+        raise ValueError("The elements of this tensor do not fill its memory, or share it; sum tensor.contiguous().")
 
 
 # What torch calls by Python even where it is not overridden, by all names that versions of torch have for it.

@@ -148,6 +148,13 @@ class Outcome:
         self.done = done
         self.pays: bool | None = None  # more than torch's would, as all workers know once it is done; None if it failed
 
+    @classmethod
+    def of_refusal(cls) -> Outcome:
+        """Of a sum that this worker refused to the others."""
+        outcome = cls(threading.Event())
+        outcome.done.set()
+        return outcome
+
 
 class Reduction(Task):
     """Sums a tensor over all workers; `result` is a future that gets what this worker ends with."""

@@ -43,12 +43,13 @@ class Trials:
             self.state = None
         return True
 
-    def learn(self, timeout: float) -> None:
-        """From an earlier tensor, for which it waits as long as a sum may take."""
+    def learn(self) -> None:
+        """From an earlier tensor, for which it waits: a sum ends within its time-outs, and who went on without its outcome
+        would find something else than the other workers."""
         if len(self._outcomes) < _BEHIND:
             return
         oldest = self._outcomes.popleft()
-        oldest.done.wait(timeout)
+        oldest.done.wait()
         if oldest.pays is not False:
             self._in_vain, self._pause = 0, _SHORTEST
             return

@@ -210,6 +210,7 @@ Trainer(accelerator="cpu", devices=2, strategy=strategy, max_epochs=1, **quiet).
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "train"),
     [("torch.nn.Module", _FABRIC), ("__import__('lightning').pytorch.LightningModule", _TRAINER)],
@@ -253,8 +254,8 @@ def _perform_all(rank: int, size: int) -> dict[str, Any]:
         dist.all_to_all_single(got[f"exchanged {name}"], own)
         got[f"functional {name}"] = functional.all_reduce(own, "sum", dist.group.WORLD).wait()
         got[f"functional scattered {name}"] = functional.reduce_scatter_tensor(own, "avg", 0, dist.group.WORLD).wait()
-        got[f"not contiguous {name}"] = _sparse(rank, 2 * length)[::2].contiguous().view(2, -1).t().contiguous()
-        dist.all_reduce(got[f"not contiguous {name}"])
+        got[f"transposed {name}"] = _sparse(rank, length).view(2, -1).t()  # whose elements fill their memory
+        dist.all_reduce(got[f"transposed {name}"])
         coalesced = [_sparse(rank, length), _sparse(rank + 9, 7), _sparse(rank + 5, length)]
         with _coalescing_manager():
             for tensor in coalesced:
@@ -286,6 +287,87 @@ def test_every_collective_gives_what_gloo_gives() -> None:
             for left, right in zip(_flat(expected[name]), _flat(got[name]), strict=True):
                 same = torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right
                 assert same, name
+
+
+def _sum_gaps(rank: int, size: int) -> None:
+    """Dense sums, of which most are handed on: what Gloo makes of memory with gaps must not be what a sum becomes."""
+    for number in range(12):
+        whole = torch.arange(2.0 * _LONG) + rank + number
+        before = whole.clone()
+        for tensor in (whole[::2], torch.ones(1).expand(_LONG)):
+            with pytest.raises(ValueError, match=r"sum (tensor.contiguous\(\)|a clone of it)"):
+                dist.all_reduce(tensor)
+        assert torch.equal(whole, before)
+        dist.all_reduce(whole)
+        assert torch.equal(whole, 2 * (torch.arange(2.0 * _LONG) + number) + 1)
+
+
+def test_elements_that_do_not_fill_their_memory_are_refused() -> None:
+    run_workers(2, _sum_gaps, backend="peel")
+
+
+class Coalescing:
+    """In the place of a group of NCCL, which performs what a block of collectives asked for when the block ends."""
+
+    def __init__(self, plain: dist.ProcessGroup) -> None:
+        self._plain = plain
+        self.is_open = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self.is_open = True
+
+    def _end_coalescing(self, device: torch.device) -> None:
+        self.is_open = False
+
+
+def _coalesce(rank: int, size: int) -> None:
+    group = dist.group.WORLD
+    group._plain = Coalescing(group._plain)
+    dist.all_reduce(_sparse(rank))  # which makes the lanes
+    tensors = [torch.ones(_LONG), torch.ones(3), torch.ones(_LONG)]
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["worker 0 is ahead"])
+    with _coalescing_manager(device=torch.device("cpu"), async_ops=True) as block:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+        assert group._plain.is_open
+    assert not group._plain.is_open
+    if rank == 0:
+        (work,) = block.works
+        assert not work.is_completed()
+        store.set("worker 0 is ahead", "")
+    block.wait()
+    for tensor in (tensors[0], tensors[2]):
+        assert torch.equal(tensor, torch.full((_LONG,), 2.0))
+
+
+def test_the_end_of_a_coalesced_block_waits_for_sums_of_ours() -> None:
+    run_workers(2, _coalesce, backend="peel")
+
+
+def _refuse_one(rank: int, size: int) -> None:
+    """A worker whose tensor was refused finds the same tensors handed on as the others do."""
+    for number in range(60):
+        tensor = torch.ones(_LONG)
+        if number == 1:  # while they are summed
+            with pytest.raises((ValueError, peelreduce.Error), match="share memory"):
+                dist.all_reduce(torch.ones(1).expand(_LONG) if rank == 0 else tensor)
+        else:
+            dist.all_reduce(tensor)
+            assert float(tensor[0]) == size
+    ((_, kind),) = _stats().items()
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
+    dist.all_gather(counts, torch.tensor([kind["handed_on"]]))
+    assert len(set(map(int, counts))) == 1
+    assert int(counts[0]) > 0
+
+
+def test_a_refusal_keeps_workers_in_step() -> None:
+    run_workers(2, _refuse_one, backend="peel")
 
 
 def _choose(rank: int, size: int) -> None:
@@ -342,7 +424,7 @@ def _pattern(pays: Callable[[int], bool | None], count: int) -> str:
     trials, found = Trials(), ""
     for number in range(count):
         if not trials.hands_on():
-            trials.learn(timeout=0)
+            trials.learn()
             if not trials.hands_on():
                 outcome = Outcome(threading.Event())
                 outcome.pays = pays(number)
@@ -399,14 +481,16 @@ def test_workers_hand_on_the_same_tensors() -> None:
 def _work(rank: int, size: int) -> None:
     dist.all_reduce(_sparse(rank))  # which makes the lanes
     dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
     if rank == 1:
-        time.sleep(1)
+        store.wait(["worker 0 has waited"])
     tensor = torch.ones(_LONG)
     work = dist.all_reduce(tensor, async_op=True)
     if rank == 0:
         assert not work.is_completed()
         with pytest.raises(peelreduce.TimedOut, match="still under way after 0.1 s; wait for it again"):
             work.wait(timedelta(seconds=0.1))
+        store.set("worker 0 has waited", "")
     assert work.wait()
     assert work.is_completed()
     assert work.result()[0] is tensor
