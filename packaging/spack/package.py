@@ -1,4 +1,7 @@
-"""PeelReduce for Spack: a folder `peelreduce` with this file, in a repository of packages (`spack create --help`)."""
+"""PeelReduce for Spack 1.0 and newer: a folder `peelreduce` with this file, in a repository of packages
+(`spack create --help`)."""
+
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
 
 from spack.package import *
 
