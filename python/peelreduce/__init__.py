@@ -4,9 +4,17 @@
 """
 
 import peelreduce_backend
+import torch  # noqa: F401: it loads the libraries that the extension module shares with it
 
+try:
+    from ._core import version
+except ImportError as error:
+    if "libgomp" in str(error):
+        raise ImportError(
+            f"{error}; torch brings none here, so install the system's (libgomp1 on Debian, libgomp on Fedora)"
+        ) from error
+    raise
 from . import ops
-from ._core import version
 from ._switch import Switch
 from ._workers import empty_cache, reset
 from .ddp import DDPState, allreduce_hook

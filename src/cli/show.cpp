@@ -7,6 +7,7 @@
 #include "cli/json.h"
 #include "cli/message_file.h"
 #include "cli/numbers.h"
+#include "cli/progress.h"
 #include "cli/terminal.h"
 
 namespace peel::cli {
@@ -85,8 +86,11 @@ void print(const std::string& input, const Parsed& parsed) {
 
 void run_show(const ShowOptions& options) {
   std::vector<Json> reports;
+  Progress progress;
   for (const std::string& input : options.inputs) {
-    const Parsed parsed = load_message(input);
+    progress.step(input + " : reading");
+    const Parsed parsed = load_message(input, progress.moved());
+    progress.clear();
     if (options.json.empty()) {
       print(input, parsed);
     } else {
