@@ -1,5 +1,7 @@
 #include "allreduce/cuda/gpu.h"
 
+#include <optional>
+
 #include "allreduce/cuda/gpu_course.h"
 #include "allreduce/cuda/numbers.h"
 #include "peel/error.h"
@@ -82,10 +84,12 @@ Gpu::Gpu(cudaStream_t stream, unsigned workers, Allocator allocator)
 
 // A kernel whose peers are gone never ends, and nobody shall wait for it.
 Gpu::~Gpu() {
-  const bool at_rest = cudaStreamQuery(stream_) == cudaSuccess;
-  if (!at_rest) (void)cudaGetLastError();  // or the caller's next look at it would find this
-  free_idle(at_rest);
-  if (at_rest) host_.free();
+  std::optional<CurrentDevice> current;
+  try {
+    current.emplace(ordinal());
+  } catch (...) {  // the driver is shutting down, or broken: a destructor goes on without it
+  }
+  if (free_idle()) host_.free();
 }
 
 std::shared_ptr<std::byte> Gpu::make_memory(std::size_t bytes) {
@@ -124,20 +128,22 @@ void Gpu::take_back(std::unique_ptr<peel::detail::DeviceSlot> slot) noexcept {
 
 void Gpu::trim() {
   const CurrentDevice current(ordinal());
-  const bool at_rest = cudaStreamQuery(stream_) == cudaSuccess;
-  if (!at_rest) (void)cudaGetLastError();
-  free_idle(at_rest);
-  if (at_rest) source_->trim();
+  if (free_idle()) source_->trim();
 }
 
-// What takes the lock waits for no allocator.
-void Gpu::free_idle(bool at_rest) noexcept {
+// The slots are taken before the stream is asked: everything that uses them is on the stream by then, so an idle stream
+// has finished it. In the other order a lane could hand back a slot in between whose kernels have just begun. The lock
+// is open again before anything waits for an allocator.
+bool Gpu::free_idle() noexcept {
   std::vector<std::unique_ptr<GpuSlot>> freed;
   {
     const std::lock_guard lock(mutex_);
     freed.swap(idle_);
   }
+  const bool at_rest = cudaStreamQuery(stream_) == cudaSuccess;
+  if (!at_rest) (void)cudaGetLastError();  // or the caller's next look at it would find this
   for (const auto& slot : freed) slot->release(at_rest);
+  return at_rest;
 }
 
 std::unique_ptr<peel::detail::Course> Gpu::make_course(Strategy strategy) {

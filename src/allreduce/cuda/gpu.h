@@ -93,7 +93,8 @@ class Gpu final : public Device {
   [[nodiscard]] HostBlocks& host() noexcept { return host_; }
 
  private:
-  void free_idle(bool at_rest) noexcept;
+  // Frees the slots that nobody has borrowed. True: nothing was on the stream, so their memory is at rest.
+  bool free_idle() noexcept;
 
   cudaStream_t stream_;
   unsigned workers_;
