@@ -37,6 +37,7 @@ class Workspace {
   Workspace& operator=(Workspace&&) noexcept;
   [[nodiscard]] std::size_t memory_bytes() const noexcept;
   [[nodiscard]] detail::WorkspaceData& data() noexcept { return *data_; }
+  [[nodiscard]] const detail::WorkspaceData& data() const noexcept { return *data_; }
 
  private:
   std::unique_ptr<detail::WorkspaceData> data_;
@@ -60,6 +61,7 @@ class Support {
   [[nodiscard]] std::span<const std::byte> values();                    // `grain` elements for each item, in order
   [[nodiscard]] std::size_t memory_bytes() const noexcept;
   [[nodiscard]] detail::SupportData& data() noexcept { return *data_; }
+  [[nodiscard]] const detail::SupportData& data() const noexcept { return *data_; }
 
  private:
   std::unique_ptr<detail::SupportData> data_;

@@ -19,6 +19,7 @@ class DeviceSlot {
  public:
   virtual ~DeviceSlot() = default;
   [[nodiscard]] virtual std::size_t memory_bytes() const noexcept = 0;
+  [[nodiscard]] virtual std::size_t used_bytes() const noexcept = 0;  // of them by the chunk that has borrowed it
   // An exchange ended before its time, and the GPU may still write here: memory goes back behind what is on the stream.
   virtual void abandon() noexcept = 0;
 };

@@ -44,13 +44,15 @@ struct Report {
   std::uint64_t union_elements = 0;  // items * grain, summed over chunks
   std::uint32_t rounds = 0;          // of communication one after another, beside the opening
   std::uint32_t peel_rounds = 0;
-  std::uint64_t lost = 0;             // items; 0 unless estimates were asked for
-  double estimate_error = 0;          // what estimates missed, as a share of the norm of the sum; itself an estimate
-  std::uint64_t repaired = 0;         // items that did not peel and were exchanged again
-  std::uint32_t rescaled = 0;         // chunks that were redone with another scale
-  std::uint32_t not_finite = 0;       // chunks that were redone because of NaN or infinity
-  bool reset = false;                 // the workers had chosen differently and took the common default
-  std::uint64_t workspace_bytes = 0;  // memory that its chunks worked in at a time, at most (peel/scratch.h)
+  std::uint64_t lost = 0;        // items; 0 unless estimates were asked for
+  double estimate_error = 0;     // what estimates missed, as a share of the norm of the sum; itself an estimate
+  std::uint64_t repaired = 0;    // items that did not peel and were exchanged again
+  std::uint32_t rescaled = 0;    // chunks that were redone with another scale
+  std::uint32_t not_finite = 0;  // chunks that were redone because of NaN or infinity
+  bool reset = false;            // the workers had chosen differently and took the common default
+  // The most memory beside the array that its chunks worked in at a time, measured between their steps. What others
+  // left in the pool (peel/scratch.h) does not count.
+  std::uint64_t workspace_bytes = 0;
   double encode_s = 0;
   double wire_s = 0;  // time in which nothing could be done but wait for others
   double decode_s = 0;

@@ -13,7 +13,9 @@ void ChunkQueue::advance() {
     if (queue_.empty()) return;
     Active& first = *queue_.front();
     if (first.outstanding != 0) return;
+    first.chunk.scratch.note_use();  // with what has been received
     first.course->step(first.chunk, asks_);
+    first.chunk.scratch.note_use();
     if (asks_.empty()) {
       retire();
       continue;
@@ -100,7 +102,7 @@ std::unique_ptr<Course> ChunkQueue::make_course_of(std::size_t number, Strategy 
 
 void ChunkQueue::retire() {
   std::uint64_t bytes = 0;
-  for (const auto& active : queue_) bytes += active->chunk.scratch.memory_bytes();
+  for (const auto& active : queue_) bytes += active->chunk.scratch.most_used();
   const Chunk& done = queue_.front()->chunk;
   accounting_.retire(done.choice, done.shape.elements, bytes);
   queue_.pop_front();

@@ -164,7 +164,7 @@ std::string to_prometheus(const Report& last, const Totals& totals, std::string_
       {"lost_items", "gauge", "Items of the last step that were only estimated.", real(last.lost)},
       {"estimate_error", "gauge", "What estimates of the last step missed, as a share of the norm.",
        last.estimate_error},
-      {"workspace_bytes", "gauge", "Memory that the chunks under way worked in, which all states share.",
+      {"workspace_bytes", "gauge", "Memory that the chunks under way worked in, at most; all states share it.",
        real(last.workspace_bytes)},
       {"error_bound", "gauge", "Largest error of an element of the last sum.", last.error_bound},
   };

@@ -1,7 +1,10 @@
 #include "allreduce/scratch.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
+
+#include "codec/engine.h"
 
 namespace peel {
 
@@ -41,35 +44,77 @@ void forget(Collective& what) {
   what.likely_bytes = 0;
 }
 
-// Buffers are emptied, so that none is copied when it grows.
-void ChunkScratch::prepare(unsigned workers) {
-  shares.resize(workers);
-  messages.resize(workers);
-  message.index.resize(0);
-  message.payload.resize(0);
-  list.resize(0);
-  words.resize(0);
-  values.resize(0);
-  own_message.resize(0);
-  for (Buffer<std::byte>& one : messages) one.resize(0);
-  for (Collective& one : collectives) {
-    forget(one);
-    one.received.resize(workers);
-    for (Buffer<std::byte>& buffer : one.received) buffer.resize(0);
+namespace {
+
+template <typename Support, typename Visit>
+void visit_support(Support& support, const Visit& visit) {
+  visit(support.words);
+  for (auto& segment : support.segments) visit(segment.storage);
+}
+
+// All buffers in host memory, each once.
+template <typename Scratch, typename Visit>
+void visit_buffers(Scratch& scratch, const Visit& visit) {
+  visit_support(scratch.support.data(), visit);
+  auto& workspace = scratch.workspace.data();
+  visit_support(workspace.support, visit);
+  visit(workspace.words);
+  visit(workspace.values);
+  visit(workspace.old_values);
+  visit(workspace.item_blocks);
+  visit(workspace.item_locals);
+  visit(workspace.starts);
+  visit(workspace.cursors);
+  visit(workspace.dealt_locals);
+  visit(workspace.dealt);
+  visit(workspace.sources);
+  visit(workspace.cells);
+  for (auto& one : workspace.scratch) visit(one);
+  visit(scratch.message.index);
+  visit(scratch.message.payload);
+  visit(scratch.list);
+  visit(scratch.words);
+  visit(scratch.values);
+  for (auto& one : scratch.shares) {
+    visit(one.words);
+    visit(one.positions);
+  }
+  for (auto& one : scratch.messages) visit(one);
+  visit(scratch.own_message);
+  visit(scratch.items);
+  for (auto& collective : scratch.collectives) {
+    for (auto& one : collective.received) visit(one);
   }
 }
 
-std::size_t ChunkScratch::memory_bytes() const {
-  std::size_t bytes = support.memory_bytes() + workspace.memory_bytes() + message.index.capacity() * 8 +
-                      message.payload.capacity() + list.capacity() * 8 + words.capacity() * 8 + values.capacity() +
-                      own_message.capacity() + items.capacity() * 8;
-  if (device != nullptr) bytes += device->memory_bytes();
-  for (const PositionBuffers& one : shares) bytes += one.words.capacity() * 8 + one.positions.capacity() * 4;
-  for (const auto& one : messages) bytes += one.capacity();
-  for (const Collective& one : collectives) {
-    for (const auto& buffer : one.received) bytes += buffer.capacity();
+void empty(SupportData& support) { support.items = support.plan = support.scanned = 0; }
+
+}  // namespace
+
+// Buffers are emptied: none is copied when it grows, and their sizes tell what this chunk uses.
+void ChunkScratch::prepare(unsigned workers) {
+  visit_buffers(*this, [](auto& buffer) { buffer.resize(0); });
+  empty(support.data());
+  empty(workspace.data().support);
+  shares.resize(workers);
+  messages.resize(workers);
+  for (Collective& one : collectives) {
+    forget(one);
+    one.received.resize(workers);
   }
+  most_used_ = 0;
+}
+
+std::size_t ChunkScratch::memory_bytes() const {
+  std::size_t bytes = device == nullptr ? 0 : device->memory_bytes();
+  visit_buffers(*this, [&](const auto& buffer) { bytes += buffer.capacity() * sizeof(*buffer.data()); });
   return bytes;
+}
+
+void ChunkScratch::note_use() {
+  std::size_t bytes = device == nullptr ? 0 : device->used_bytes();
+  visit_buffers(*this, [&](const auto& buffer) { bytes += buffer.size() * sizeof(*buffer.data()); });
+  most_used_ = std::max(most_used_, bytes);
 }
 
 LentScratch::LentScratch(std::shared_ptr<ScratchPool> pool, std::shared_ptr<Device> device, unsigned workers)

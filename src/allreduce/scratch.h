@@ -33,8 +33,16 @@ struct ChunkScratch {
   std::array<Collective, 2> collectives;
   std::unique_ptr<DeviceSlot> device;  // of arrays in device memory, which use none of the buffers above
 
-  void prepare(unsigned workers);
-  [[nodiscard]] std::size_t memory_bytes() const;
+  void prepare(unsigned workers);                  // for the next chunk
+  [[nodiscard]] std::size_t memory_bytes() const;  // all that is kept, whoever needed it
+
+  // What this chunk works in, where others may have left more room. Buffers are measured between steps, so one that
+  // a step fills and empties again does not count.
+  void note_use();
+  [[nodiscard]] std::size_t most_used() const noexcept { return most_used_; }
+
+ private:
+  std::size_t most_used_ = 0;
 };
 
 // The scratch of one chunk for as long as this lives. It goes back to its pool, and what is of a device to the device.

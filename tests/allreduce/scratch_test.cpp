@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -164,6 +166,45 @@ TEST(Scratch, IsUsedByStatesOfAllKindsInTurn) {
     }
   });
   EXPECT_EQ(first_error(errors), "");
+}
+
+// The bytes that the second of two exchanges of `elements` floats reports.
+std::uint64_t reported(Strategy strategy, std::uint64_t elements, const std::shared_ptr<ScratchPool>& pool) {
+  SeededDraw random(11);
+  const KnownStep step = KnownStep::draw({.elements = elements, .density = 0.2}, kWorkers, random);
+  std::vector<State> states;
+  for (unsigned w = 0; w < kWorkers; ++w) states.emplace_back(options_with(strategy));
+  std::uint64_t bytes = 0;
+  for (int again = 0; again < 2; ++again) {
+    RoundTable table(1);
+    std::vector<Array> arrays;
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      arrays.emplace_back(step.workers[w].dense(ElementType::float32), ElementType::float32);
+    }
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      const World world{.rank = w, .size = kWorkers, .link = kSlowLink, .scratch = pool};
+      table.join(std::make_unique<Exchange>(states[w], world, arrays[w].view()));
+    }
+    table.run();
+    for (unsigned w = 0; w < kWorkers; ++w) bytes = std::max(bytes, table.report(w).workspace_bytes);
+  }
+  return bytes;
+}
+
+// Room that another strategy, or a longer array, left in the pool is nothing that an exchange worked in.
+TEST(Scratch, IsReportedAsItIsUsedAndNotAsItIsKept) {
+  constexpr std::uint64_t kShort = 20'000, kLong = 150'000;
+  const auto pool = std::make_shared<ScratchPool>();
+  const std::uint64_t sketch = reported(Strategy::sketch, kLong, pool);
+  for (const Strategy strategy :
+       {Strategy::dense, Strategy::packed, Strategy::sketch, Strategy::split, Strategy::gather}) {
+    const std::uint64_t alone = reported(strategy, kShort, std::make_shared<ScratchPool>());
+    EXPECT_EQ(reported(strategy, kShort, pool), alone) << name(strategy);
+    EXPECT_LT(alone, sketch) << name(strategy);
+    if (strategy != Strategy::dense) {
+      EXPECT_GT(alone, kShort / 2) << name(strategy);  // a bitmap alone takes kShort / 8
+    }
+  }
 }
 
 }  // namespace

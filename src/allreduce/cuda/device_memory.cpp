@@ -1,5 +1,6 @@
 #include "allreduce/cuda/device_memory.h"
 
+#include <algorithm>
 #include <string>
 
 #include "peel/error.h"
@@ -83,10 +84,11 @@ void MemorySource::trim() noexcept {
 }
 
 std::byte* DeviceArray::ensure(std::size_t bytes) {
-  if (bytes <= bytes_) return data_;
-  release(/*at_rest=*/false);
   constexpr std::size_t kUnit = std::size_t{64} << 10;
   const std::size_t wanted = (bytes + bytes / 16 + kUnit - 1) / kUnit * kUnit;  // steps differ by a little
+  used_ = std::max(used_, wanted);
+  if (bytes <= bytes_) return data_;
+  release(/*at_rest=*/false);
   data_ = static_cast<std::byte*>(source_->take(wanted));
   bytes_ = wanted;
   return data_;

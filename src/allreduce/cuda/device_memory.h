@@ -65,12 +65,16 @@ class DeviceArray {
   std::byte* ensure(std::size_t bytes);
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  // What the largest ensure() since begin_use() would have allocated, had there been nothing.
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+  void begin_use() noexcept { used_ = 0; }
   void release(bool at_rest) noexcept;
 
  private:
   std::shared_ptr<MemorySource> source_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::size_t used_ = 0;
 };
 
 }  // namespace peel::cuda::detail

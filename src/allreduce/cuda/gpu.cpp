@@ -43,6 +43,16 @@ std::size_t GpuSlot::memory_bytes() const noexcept {
   return bytes;
 }
 
+std::size_t GpuSlot::used_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const auto array : kArrays) bytes += (this->*array).used();
+  return bytes;
+}
+
+void GpuSlot::begin_use() noexcept {
+  for (const auto array : kArrays) (this->*array).begin_use();
+}
+
 void GpuSlot::release(bool at_rest) noexcept {
   for (const auto array : kArrays) (this->*array).release(at_rest);
 }
@@ -110,6 +120,7 @@ std::unique_ptr<peel::detail::DeviceSlot> Gpu::lend_slot() {
     if (!idle_.empty()) {
       std::unique_ptr<GpuSlot> slot = std::move(idle_.back());
       idle_.pop_back();
+      slot->begin_use();
       return slot;
     }
   }

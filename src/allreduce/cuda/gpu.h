@@ -34,6 +34,8 @@ class GpuSlot final : public peel::detail::DeviceSlot {
   explicit GpuSlot(const std::shared_ptr<MemorySource>& source);
 
   [[nodiscard]] std::size_t memory_bytes() const noexcept override;
+  [[nodiscard]] std::size_t used_bytes() const noexcept override;
+  void begin_use() noexcept;  // by another chunk
   void abandon() noexcept override { release(/*at_rest=*/false); }
   void release(bool at_rest) noexcept;
 
