@@ -46,10 +46,18 @@ class RoundTable {
 
   // Until every worker is finished or has thrown.
   void run() {
-    while (std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return !seat.ended(); })) step();
+    while (!ended()) step();
     demand(std::all_of(seats_.begin(), seats_.end(),
                        [&](const Seat& seat) { return seat.error || seat.asked == seats_[0].asked; }),
            "a worker finished with fewer collectives than another");
+  }
+
+  // As far as so many moves lead; whoever leaves the table then abandons exchanges under way.
+  void run_at_most(std::uint64_t moves) {
+    for (; moves != 0 && !ended(); --moves) step();
+  }
+  [[nodiscard]] bool ended() const {
+    return std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.ended(); });
   }
 
   [[nodiscard]] const Report& report(unsigned worker) const { return seats_[worker].exchange->report(); }

@@ -14,8 +14,11 @@
 
 #include "allreduce/known_gradients.h"
 #include "allreduce/round_table.h"
+#include "allreduce/small_world.h"
 #include "allreduce/workers.h"
 #include "peel/allreduce.h"
+#include "property.h"
+#include "scale.h"
 
 namespace peel::testing {
 namespace {
@@ -205,6 +208,91 @@ TEST(Scratch, IsReportedAsItIsUsedAndNotAsItIsKept) {
       EXPECT_GT(alone, kShort / 2) << name(strategy);  // a bitmap alone takes kShort / 8
     }
   }
+}
+
+enum class Way : std::uint8_t { dense, sparse, scattered };
+
+// One exchange of each worker, with all that it sums, around a table.
+class Sums {
+ public:
+  Sums(SmallWorld& world, const KnownStep& known, Way way, std::uint64_t seed)
+      : known_(known),
+        way_(way),
+        grain_(world.options().grain),
+        arrays_(kWorkers),
+        own_(kWorkers),
+        sums_(kWorkers),
+        table_(seed) {
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      State& state = world.states()[w];
+      if (way == Way::sparse) {
+        own_[w] = known.workers[w].sparse(ElementType::float32, grain_);
+        table_.join(std::make_unique<Exchange>(state, world.world(w), own_[w], sums_[w]));
+        continue;
+      }
+      arrays_[w] = Array(known.workers[w].dense(ElementType::float32), ElementType::float32);
+      const Outcome outcome = way == Way::scattered ? Outcome::scattered : Outcome::everywhere;
+      table_.join(std::make_unique<Exchange>(state, world.world(w), arrays_[w].view(), outcome));
+    }
+  }
+
+  [[nodiscard]] RoundTable& table() { return table_; }
+
+  void finish() {
+    table_.run();
+    for (unsigned w = 0; w < kWorkers; ++w) {
+      demand(!table_.error(w), table_.error(w) ? table_.error(w)->what() : "");
+      const std::string wrong = way_ == Way::sparse ? difference(known_, grain_, sums_[w])
+                                                    : difference(expected(w), ElementType::float32, arrays_[w].bytes());
+      demand(wrong.empty(), "worker " + std::to_string(w) + ": " + wrong);
+    }
+  }
+
+ private:
+  [[nodiscard]] KnownGradient expected(unsigned worker) const {
+    if (way_ == Way::dense) return known_.sum;
+    KnownGradient x = known_.workers[worker];
+    const Share share = share_of(x.size(), kWorkers, worker);
+    for (std::uint64_t i = share.begin; i < share.end; ++i) x[i] = known_.sum[i];
+    return x;
+  }
+
+  const KnownStep& known_;
+  Way way_;
+  std::uint32_t grain_;
+  std::vector<Array> arrays_;
+  std::vector<Sparse> own_, sums_;
+  RoundTable table_;
+};
+
+// An exchange that is stopped wherever it stands leaves half of a message in its scratch, and the next one works there.
+// Where one worker has forgotten what it learned, chunks were encoded by a plan that is withdrawn.
+TEST(Scratch, SurvivesAbandonedExchanges) {
+  check_property(43, static_cast<int>(scaled(600, 100)), [](Draw& draw) {
+    const Way way = draw.pick({Way::dense, Way::sparse, Way::scattered});
+    const std::uint64_t elements = 1 + draw.below(6000);
+    StateOptions options{.chunk_bytes = draw.pick<std::uint64_t>({0, 4096})};
+    if (way == Way::scattered) {
+      options.strategy = draw.pick({Strategy::automatic, Strategy::dense, Strategy::split});
+    } else {
+      options.strategy = draw.pick({Strategy::automatic, Strategy::packed, Strategy::sketch, Strategy::split,
+                                    Strategy::gather, way == Way::dense ? Strategy::dense : Strategy::automatic});
+    }
+    if (way == Way::sparse) options.elements = elements, options.grain = 1u << draw.below(7);
+    SeededDraw random(draw.below(1 << 20));
+    SmallWorld world(kWorkers, options);
+    for (int turn = 0; turn < 3; ++turn) {
+      const Drawing how{.elements = elements,
+                        .pattern = kPatterns[draw.below(std::size(kPatterns))],
+                        .density = draw.pick({0.01, 0.1, 0.5})};
+      const KnownStep known = KnownStep::draw(how, kWorkers, random);
+      const bool differ = turn != 0 && draw.one_in(2);
+      if (differ) world.states()[1] = State(options);
+      Sums(world, known, way, random.bits()).table().run_at_most(draw.below(80));
+      if (differ) world.states()[1] = State(options);
+      Sums(world, known, way, random.bits()).finish();
+    }
+  });
 }
 
 }  // namespace

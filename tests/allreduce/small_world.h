@@ -9,17 +9,22 @@
 #include "allreduce/round_table.h"
 #include "allreduce/workers.h"
 #include "peel/exchange.h"
+#include "peel/scratch.h"
 
 namespace peel::testing {
 
 enum class View : std::uint8_t { dense, sparse };
 
-// Workers that keep their states from step to step.
+// Workers that keep their states from step to step, and the memory that exchanges work in: a step finds there what
+// earlier ones left.
 class SmallWorld {
  public:
   SmallWorld(unsigned workers, const StateOptions& options, World world = {.link = kSlowLink}) : world_(world) {
     world_.size = workers;
-    for (unsigned w = 0; w < workers; ++w) states_.emplace_back(options);
+    for (unsigned w = 0; w < workers; ++w) {
+      states_.emplace_back(options);
+      pools_.push_back(std::make_shared<ScratchPool>());
+    }
   }
 
   [[nodiscard]] std::vector<State>& states() { return states_; }
@@ -27,6 +32,7 @@ class SmallWorld {
   [[nodiscard]] World world(unsigned rank) const {
     World one = world_;
     one.rank = rank;
+    one.scratch = pools_[rank];
     return one;
   }
 
@@ -69,6 +75,7 @@ class SmallWorld {
   }
 
   std::vector<State> states_;
+  std::vector<std::shared_ptr<ScratchPool>> pools_;  // one for each worker
   World world_;
 };
 
