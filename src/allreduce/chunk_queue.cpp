@@ -87,6 +87,7 @@ std::unique_ptr<ChunkQueue::Active> ChunkQueue::make_active(std::size_t number) 
                                                 .shape = plans_.shape_of(array_, number),
                                                 .view = array_.view(range, options.grain, factor, scratch, part),
                                                 .choice = choice,
+                                                .backend = backend_,
                                                 .residual = array_.residual_of(range)},
                                       .course = make_course_of(number, choice.strategy)});
   if (!active->chunk.estimates()) active->chunk.clear_residual();

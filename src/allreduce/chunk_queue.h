@@ -20,8 +20,8 @@ class ChunkQueue {
  public:
   // All of them outlive it.
   ChunkQueue(const World& world, StateData& state, const SummedArray& array, const ChunkPlans& plans,
-             Accounting& accounting)
-      : world_(world), state_(state), array_(array), plans_(plans), accounting_(accounting) {}
+             const Backend& backend, Accounting& accounting)
+      : world_(world), state_(state), array_(array), plans_(plans), backend_(backend), accounting_(accounting) {}
 
   // Lets chunks step until one has asked for something, or until the first one has to wait.
   void advance();
@@ -54,6 +54,7 @@ class ChunkQueue {
   StateData& state_;
   const SummedArray& array_;
   const ChunkPlans& plans_;
+  const Backend& backend_;
   Accounting& accounting_;
   std::size_t admitted_ = 0;
   std::deque<std::unique_ptr<Active>> queue_;

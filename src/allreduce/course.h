@@ -32,16 +32,18 @@ struct Chunk {
   ChunkShape shape;
   ChunkView view;
   Choice choice;
+  Backend backend;      // resolved for the whole exchange: the environment may change while it is under way
   Dense residual = {};  // of a dense chunk, or nothing; x is this worker's own until the sum is written
 
   [[nodiscard]] bool estimates() const { return choice.strategy == Strategy::sketch && shape.estimate_bytes != 0; }
   void clear_residual() const { clear(world, residual); }  // nothing is missed
   [[nodiscard]] Execution execution() const {
     Execution with = options.execution;
+    with.backend = backend;
     with.workspace = &scratch.workspace;
     return with;
   }
-  [[nodiscard]] const Engine& engine() const { return engine_of(options.execution.backend); }
+  [[nodiscard]] const Engine& engine() const { return engine_of(backend); }
   void log(std::string_view sentence) const {
     if (options.log) options.log(sentence);
   }

@@ -54,7 +54,7 @@ class Exchange::Impl {
       : state_(state.data()), world_(world), array_(array), accounting_(world.size) {
     if (array_.on_device()) world_.link.copy_bytes_per_second = kDeviceCopySpeed;
     if (world_.scratch == nullptr) world_.scratch = std::make_shared<ScratchPool>();
-    open_or_release(refused_or_claimed(refusal(state_.options, world_, array_)));
+    open_or_release(refused_or_claimed(refusal(state_.options, world_, array_, backend_)));
   }
   // Of a worker that has no array, and has not claimed its state.
   Impl(State& state, const World& world, std::string refused)
@@ -239,9 +239,10 @@ class Exchange::Impl {
   World world_;
   SummedArray array_;
   ChunkPlans plans_;
+  Backend backend_ = Backend::automatic;  // resolved once the arguments are valid
   Accounting accounting_;
   std::optional<Agreement> agreement_;  // none where one worker is alone
-  ChunkQueue queue_{world_, state_, array_, plans_, accounting_};
+  ChunkQueue queue_{world_, state_, array_, plans_, backend_, accounting_};
 
   Phase phase_ = Phase::begin;
   bool finished_ = false;

@@ -69,9 +69,9 @@ std::string refusal_of_dense(const World& world, const SummedArray& array) {
 }
 
 // As one that this build lacks, or a name in PEEL_BACKEND that no backend has.
-std::string refusal_of_backend(Backend backend) {
+std::string refusal_of_backend(Backend named, Backend& backend) {
   try {
-    (void)resolve(backend);
+    backend = resolve(named);
     return "";
   } catch (const Error& error) {
     return std::string("its backend is not to be had. ") + error.what();
@@ -112,10 +112,10 @@ std::string refusal_of_sparse(const StateOptions& o, const ConstSparse& x) {
 
 }  // namespace
 
-std::string refusal(const StateOptions& options, const World& world, const SummedArray& array) {
+std::string refusal(const StateOptions& options, const World& world, const SummedArray& array, Backend& backend) {
   std::string refused = array.sparse() ? refusal_of_sparse(options, array.items()) : refusal_of_dense(world, array);
   if (refused.empty()) refused = refusal_of_options(options, world, array);
-  if (refused.empty() && !array.on_device()) refused = refusal_of_backend(options.execution.backend);
+  if (refused.empty() && !array.on_device()) refused = refusal_of_backend(options.execution.backend, backend);
   if (refused.empty() && array.keeps_residual()) refused = refusal_of_residual(array.dense(), array.residual());
   return refused;
 }

@@ -157,6 +157,25 @@ TEST(BackendOfAState, IsTheOnlyOneThatIsAskedForAndAllGiveTheSameBits) {
   }
 }
 
+// PEEL_BACKEND is read when an exchange begins. Whoever changes it afterwards changes the next one.
+TEST(BackendOfTheEnvironment, IsReadOncePerExchange) {
+  for (const Case& one : all_cases()) {
+    SCOPED_TRACE(one.words());
+    std::vector<State> states = make_states(one, Backend::automatic, 0);
+    std::vector<std::vector<float>> arrays;
+    for (unsigned w = 0; w < kWorkers; ++w) arrays.push_back(draw_gradient(one, w));
+    RoundTable table(1);
+    {
+      const ForcedBackend known("reference");
+      for (unsigned w = 0; w < kWorkers; ++w) {
+        table.join(std::make_unique<Exchange>(states[w], world_of(w), arrays[w], one.outcome));
+      }
+    }
+    const ForcedBackend unknown(kNoBackend);
+    ASSERT_NO_THROW(run(table));
+  }
+}
+
 // Counts and lists as the reference does, and knows how often it was asked to.
 class CountingEngine final : public detail::Engine {
   using Run = detail::Run;
