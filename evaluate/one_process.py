@@ -86,7 +86,13 @@ class Team:
             "sums_floats": sums_floats,
         }
         self._worlds = [
-            _core.World(rank, workers, device=_make_device(device, self._stream, workers), **facts)
+            _core.World(
+                rank,
+                workers,
+                device=_make_device(device, self._stream, workers),
+                scratch=_core.ScratchPool(),  # kept from sum to sum, as a worker of its own keeps it
+                **facts,
+            )
             for rank in range(workers)
         ]
 

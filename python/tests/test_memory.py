@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 
 import peelreduce
+import pytest
 import torch
-from peelreduce import _workers
+from peelreduce import _core, _workers
 from workers import run_workers
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from evaluate.one_process import Team  # noqa: E402
 
 _MIB = 2**20
 
@@ -50,3 +56,40 @@ def _use_states(rank: int, size: int, count: int) -> None:
 
 def test_many_states_work_in_the_memory_of_one() -> None:
     run_workers(2, _use_states, 100)
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[_core.ScratchPool]:
+    """All pools that a test makes."""
+    made: list[_core.ScratchPool] = []
+    make = _core.ScratchPool
+
+    def make_and_note() -> _core.ScratchPool:
+        made.append(make())
+        return made[-1]
+
+    monkeypatch.setattr(_core, "ScratchPool", make_and_note)
+    return made
+
+
+def test_a_team_works_in_the_memory_of_its_last_sum(pools: list[_core.ScratchPool]) -> None:
+    team = Team(3, torch.device("cpu"), strategy="split")
+    for _ in range(3):
+        team.sum([torch.ones(10_000) for _ in range(3)])
+    assert len(pools) == 3
+    assert all(pool.memory_bytes > 10_000 for pool in pools)
+
+
+def test_a_profile_is_of_warm_memory(pools: list[_core.ScratchPool]) -> None:
+    torch.manual_seed(2)
+    model = torch.nn.Embedding(20_000, 16)
+
+    def steps():
+        for _ in range(2):
+            model.zero_grad()
+            model(torch.randint(20_000, (40,))).sum().backward()
+            yield
+
+    peelreduce.profile(model, steps(), workers=2, bandwidths=["100mbit"])
+    assert len(pools) == 2, "each of the two workers keeps its memory"
+    assert all(pool.memory_bytes > 0 for pool in pools)
