@@ -24,6 +24,12 @@ bool ChunkPlans::all_dense() const {
                      [](const Choice& choice) { return choice.strategy == Strategy::dense; });
 }
 
+bool ChunkPlans::writes_at_once(const StateOptions& options, const SummedArray& array) const {
+  if (array.scattered() || choices_.empty()) return false;
+  const Strategy first = choices_[0].strategy;
+  return first == Strategy::dense || (first == Strategy::sketch && array.on_device() && options.average);
+}
+
 void ChunkPlans::choose(const StateData& state, const World& world, const SummedArray& array, bool disabled) {
   choices_.clear();
   // Once for all chunks: while they run, what is remembered of them changes.

@@ -1,7 +1,6 @@
 // The engine: has the workers agree, lets the chunks of the array run, and hands out what they ask for.
 #include "peel/exchange.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
@@ -28,23 +27,6 @@ bool is_disabled() {
 
 // Of the memory of a GPU: about what they have had for years, and the same on every worker, as a measurement is not.
 constexpr double kDeviceCopySpeed = 1e12;  // bytes per second
-
-// A state is of one array with one cut: another one starts anew. It may also have been restored from one with another
-// grain, or with one that was found.
-bool is_of(const StateData& state, const World& world, const SummedArray& array, const Layout& layout) {
-  const std::uint32_t grain = state.options.grain;
-  return state.elements == array.elements() && state.type == array.type() && state.workers == world.size &&
-         state.chunks.size() == layout.chunks.size() &&
-         std::all_of(state.chunks.begin(), state.chunks.end(), [&](const ChunkHistory& history) {
-           return grain == 0 || (history.grain == grain && history.phase == 0);
-         });
-}
-
-void forget(StateData& state, std::size_t chunks) {
-  state.unasked = 0;
-  state.chunks.assign(chunks, {});
-  for (ChunkHistory& history : state.chunks) history.grain = std::max(1u, state.options.grain);
-}
 
 }  // namespace
 
@@ -75,7 +57,7 @@ class Exchange::Impl {
       case Phase::differing:
         return nullptr;
       case Phase::opening:  // chunks may be encoded in the meantime
-        if (!writes_at_once()) queue_.advance();
+        if (!plans_.writes_at_once(state_.options, array_)) queue_.advance();
         return nullptr;
       case Phase::running:
         break;
@@ -137,7 +119,7 @@ class Exchange::Impl {
       return finish_alone();
     }
     agreement_.emplace(state_.options, world_, array_, refused);
-    if (refused.empty() && is_understood()) {
+    if (refused.empty() && state_.take_unasked_step(agreement_->lasting_terms())) {
       plans_.choose_dense(state_, world_, array_);
       phase_ = Phase::running;
       asked_ = false;
@@ -151,10 +133,7 @@ class Exchange::Impl {
 
   void remember_array() {
     plans_ = ChunkPlans(state_.options, world_, array_);
-    if (!is_of(state_, world_, array_, plans_.layout())) forget(state_, plans_.layout().chunks.size());
-    state_.elements = array_.elements();
-    state_.type = array_.type();
-    state_.workers = world_.size;
+    state_.remember({array_.elements(), array_.type(), world_.size, plans_.layout().chunks.size()});
   }
 
   // Options that no plan can have are told to every worker.
@@ -164,29 +143,6 @@ class Exchange::Impl {
     } catch (const Error& error) {
       agreement_->refuse(error.what());
     }
-  }
-
-  // A chunk may be encoded while the opening is under way, which may yet refuse it or plan it anew; so nothing may be
-  // written then. A dense course averages in place, and gains nothing by an early start; on a device a sketch does so,
-  // too.
-  [[nodiscard]] bool writes_at_once() const {
-    if (array_.scattered() || plans_.choices().empty()) return false;
-    const Strategy first = plans_.choices()[0].strategy;
-    return first == Strategy::dense || (first == Strategy::sketch && array_.on_device() && state_.options.average);
-  }
-
-  // All workers count these steps alike, from one at which they agreed.
-  [[nodiscard]] bool is_understood() {
-    if (state_.unasked == 0 || state_.agreed_terms != agreement_->lasting_terms()) return false;
-    --state_.unasked;
-    return true;
-  }
-
-  // Called at the end of an exchange that opened.
-  void trust_if_dense() {
-    const bool dense = !array_.scattered() && !accounting_.report.reset && plans_.all_dense();
-    state_.unasked = dense ? state_.options.unasked_steps : 0;
-    state_.agreed_terms = agreement_->lasting_terms();
   }
 
   void opened() {
@@ -205,7 +161,7 @@ class Exchange::Impl {
         state_.options.log("The workers had chosen differently; all take the common default this step.");
       }
       world_.link = {};
-      forget(state_, plans_.layout().chunks.size());
+      state_.forget(plans_.layout().chunks.size());
     }
     queue_.withdraw();
     choose();
@@ -217,7 +173,8 @@ class Exchange::Impl {
   void finish() {
     if (array_.sparse()) array_.join(plans_.layout(), state_.options.grain, queue_.parts());
     accounting_.finish(state_, world_, array_, plans_.layout().chunks.size());
-    if (asked_) trust_if_dense();
+    const bool dense = !array_.scattered() && !accounting_.report.reset && plans_.all_dense();
+    if (asked_ && dense) state_.trust(agreement_->lasting_terms());
     close();
   }
 

@@ -27,4 +27,36 @@ void ChunkHistory::learn_magnitude(const std::optional<std::int32_t>& seen) {
 // costs a repair.
 std::uint32_t ChunkHistory::headroom_permille() const { return std::clamp(2 * variation_permille, 20u, 500u); }
 
+bool StateData::is_of(const ArrayIdentity& array) const {
+  const std::uint32_t grain = options.grain;
+  return elements == array.elements && type == array.type && workers == array.workers &&
+         chunks.size() == array.chunks && std::all_of(chunks.begin(), chunks.end(), [&](const ChunkHistory& history) {
+           return grain == 0 || (history.grain == grain && history.phase == 0);
+         });
+}
+
+void StateData::remember(const ArrayIdentity& array) {
+  if (!is_of(array)) forget(array.chunks);
+  elements = array.elements;
+  type = array.type;
+  workers = array.workers;
+}
+
+void StateData::forget(std::size_t chunks_of_array) {
+  unasked = 0;
+  chunks.assign(chunks_of_array, {});
+  for (ChunkHistory& history : chunks) history.grain = std::max(1u, options.grain);
+}
+
+bool StateData::take_unasked_step(std::uint64_t terms) {
+  if (unasked == 0 || agreed_terms != terms) return false;
+  --unasked;
+  return true;
+}
+
+void StateData::trust(std::uint64_t terms) {
+  unasked = options.unasked_steps;
+  agreed_terms = terms;
+}
+
 }  // namespace peel::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -31,6 +32,14 @@ struct ChunkHistory {
 
 inline constexpr std::size_t kChunksInFlight = 3;
 
+// What an array is to a state: with anything else it is another one.
+struct ArrayIdentity {
+  std::uint64_t elements = 0;
+  ElementType type = ElementType::float32;
+  std::uint32_t workers = 0;
+  std::size_t chunks = 0;
+};
+
 struct StateData {
   StateOptions options;
   // The array this was learned on; another one starts anew.
@@ -45,11 +54,23 @@ struct StateData {
   std::uint64_t agreed_terms = 0;  // its fingerprint
   std::uint64_t warned_step = 0;   // in which it was last logged that estimates miss too much; 0: never
 
+  // A state is of one array with one cut: another one starts anew. It may also have been restored from one with another
+  // grain, or with one that was found.
+  void remember(const ArrayIdentity& array);
+  void forget(std::size_t chunks_of_array);
+
+  // Whether this step needs no opening. All workers count these steps alike, from one at which they agreed.
+  [[nodiscard]] bool take_unasked_step(std::uint64_t terms);
+  // Called at the end of an exchange that opened and was all dense: the next steps need not ask.
+  void trust(std::uint64_t terms);
+
   // One at a time uses a state, from whichever thread. False: somebody does already.
   [[nodiscard]] bool claim() noexcept { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() noexcept { busy_.store(false, std::memory_order_release); }
 
  private:
+  [[nodiscard]] bool is_of(const ArrayIdentity& array) const;
+
   std::atomic<bool> busy_ = false;
 };
 
