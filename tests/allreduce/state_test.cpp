@@ -5,9 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "allreduce/history.h"
 #include "allreduce/opening.h"
@@ -101,6 +107,40 @@ TEST(RestoredState, OfAnotherGrainStartsAnew) {
     for (unsigned w = 0; w < kWorkers; ++w) other.states()[w].restore(saved.states()[w].serialise());
     EXPECT_EQ(other.step(known, kType, view, 2).grain, 16u);
   }
+}
+
+// A state of version 1, as four steps of options_of(sketch) left it on worker 0 (tests/data/README.md). Whoever changes
+// the format keeps this file, and reads it or refuses it in a sentence.
+std::vector<std::byte> saved_by_version1() {
+  std::ifstream file(std::string(PEEL_TEST_DIR) + "/data/state_version1.bin", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+  return {first, first + bytes.size()};
+}
+
+TEST(RestoredState, OfVersion1GoesOn) {
+  const std::vector<std::byte> bytes = saved_by_version1();
+  ASSERT_EQ(bytes.size(), 328u);
+  SmallWorld world(kWorkers, options_of(Strategy::sketch));
+  for (State& state : world.states()) {
+    state.restore(bytes);
+    EXPECT_EQ(state.serialise(), bytes);
+    EXPECT_EQ(state.union_elements(), 256u);
+  }
+  const Report report = world.step(draw_step(4), kType, View::dense, 4);
+  EXPECT_EQ(report.step, 5u);
+  EXPECT_EQ(report.strategy, Strategy::sketch);
+  EXPECT_FALSE(report.reset);
+}
+
+TEST(RestoredState, OfAnotherVersionIsRefused) {
+  std::vector<std::byte> bytes = saved_by_version1();
+  bytes[4] = std::byte{2};  // the version; the checksum is that of the changed bytes
+  const std::uint64_t checksum = XXH3_64bits(bytes.data(), bytes.size() - sizeof(checksum));
+  std::memcpy(bytes.data() + bytes.size() - sizeof(checksum), &checksum, sizeof(checksum));
+  State state;
+  expect_refusal(ErrorCode::unsupported, "saved by another version; start with a new one",
+                 [&] { state.restore(bytes); });
 }
 
 std::vector<std::byte> some_bytes() {
