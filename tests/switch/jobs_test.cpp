@@ -176,6 +176,65 @@ TEST_F(Jobs, MembersAreNotOfTheBudget) {
   EXPECT_EQ(applicant.keep_alive(admitted, endpoint(0), 1).verb, PEEL_VERB_STATE);
 }
 
+// Who saw the packets of a member may send in its name, and does not get more done by it than any stranger.
+TEST_F(Jobs, MembersHaveABudgetOfTheirOwn) {
+  peel_control sign = applicant.join(0, 1);
+  sign.verb = PEEL_VERB_KEEPALIVE;
+  for (int i = 0; i < 10'000; ++i) {
+    ++sign.sequence;
+    applicant.answer(Applicant::pulse(endpoint(0)), testing::to_bytes(sign, "a guess at the secret"), applicant.now);
+  }
+  EXPECT_LE(aggregator.tally().dropped[PEEL_DROP_UNSIGNED], 600u);
+  EXPECT_GT(aggregator.tally().dropped[PEEL_DROP_BUDGET], 9'000u);
+  applicant.now += Time{100};
+  EXPECT_EQ(applicant.keep_alive(sign, endpoint(0), 1).verb, PEEL_VERB_STATE);
+}
+
+// Ten requests to join and twenty signs of life a second.
+TEST_F(Jobs, WhatMembersMaySendIsNeverDropped) {
+  const peel_control job = applicant.join(0, 2);
+  const peel_control again = applicant.prove(Applicant::request(0, 2), endpoint(0), PEEL_VERB_JOIN);
+  while (applicant.ask(Applicant::request(0, 2), endpoint(0)).verb != 0) {  // strangers have used up theirs
+  }
+  for (int i = 0; i < 100; ++i) {
+    applicant.now += Time{50};
+    while (applicant.ask(Applicant::request(0, 2), endpoint(0)).verb != 0) {
+    }
+    if (i % 2 == 0) EXPECT_EQ(applicant.ask(again, endpoint(0)).verb, PEEL_VERB_ADMITTED) << i;
+    EXPECT_EQ(keep_alive(job, 0).verb, PEEL_VERB_STATE) << i;
+  }
+}
+
+TEST_F(Jobs, LanesGoOnWhileMembersAskAgain) {
+  const auto stops_lanes = [&](unsigned worker, std::uint64_t incarnation) {
+    const peel_control join =
+        applicant.prove(Applicant::request(worker, 2, "job", incarnation), endpoint(worker), PEEL_VERB_JOIN);
+    const Bytes datagram = testing::to_bytes(join);
+    const Arrival arrival{endpoint(worker), {}, datagram};
+    const Admission::Reading reading = aggregator.admission().read(arrival, applicant.now);
+    EXPECT_TRUE(reading.request);
+    return reading.touches_slots();
+  };
+  applicant.join(0, 2);
+  EXPECT_FALSE(stops_lanes(0, 1));
+  EXPECT_TRUE(stops_lanes(1, 1)) << "who comes";
+  EXPECT_TRUE(stops_lanes(0, 2)) << "who begins anew";
+}
+
+TEST_F(Jobs, ReplayedRequestsToJoinAreNoSignsOfLife) {
+  const peel_control join = applicant.prove(Applicant::request(0, 2), endpoint(0), PEEL_VERB_JOIN);
+  applicant.ask(join, endpoint(0));
+  const peel_control job = applicant.join(1, 2);
+  for (unsigned worker = 0; worker < 2; ++worker) keep_alive(job, worker);
+  for (int i = 0; i < 105; ++i) {
+    const bool is_in = (aggregator.jobs().find(job.job)->gone & 1) == 0;
+    EXPECT_EQ(applicant.ask(join, endpoint(0)).verb, is_in ? PEEL_VERB_ADMITTED : PEEL_VERB_REFUSED) << i;
+    keep_alive(job, 1);
+    pass(Time{100});
+  }
+  EXPECT_EQ(aggregator.jobs().find(job.job)->gone, 1u);
+}
+
 TEST_F(Jobs, EveryJobGetsItsBlockAndNobodyTheBlockOfOthers) {
   peel_control greedy = Applicant::request(0, 1, "a");
   greedy.slot_count = 1000;

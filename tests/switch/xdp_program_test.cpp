@@ -510,6 +510,23 @@ TEST(XdpProgram, PassesFewRequestsOfOneAddress) {
   });
 }
 
+TEST(XdpProgram, PassesNoFloodThatHoldsTheCookieOfAJob) {
+  with_kernel([&](Kernel& kernel) {
+    constexpr std::uint64_t kSent = 20'000;
+    peel_control alive = applicant_of(kernel).join(0, 1);
+    alive.verb = PEEL_VERB_KEEPALIVE;
+    const Bytes sign_of_life = to_bytes(alive);
+    std::uint64_t passed = 0;
+    const std::uint64_t most = most_in_windows(PEEL_XDP_REQUESTS_OF_MEMBERS, [&] {
+      for (std::uint64_t i = 0; i < kSent; ++i) {
+        passed += kernel.give(endpoint(0), sign_of_life).action == XDP_PASS ? 1 : 0;
+      }
+    });
+    EXPECT_GE(passed, std::uint64_t{PEEL_XDP_REQUESTS_OF_MEMBERS - 10});
+    EXPECT_LE(passed, most);
+  });
+}
+
 // Somebody who forges the address of a worker uses up what that address may ask, but for requests that only the worker
 // can make.
 TEST(XdpProgram, PassesProvenRequestsWhileTheirAddressFloods) {

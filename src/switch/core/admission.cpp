@@ -12,6 +12,9 @@ namespace {
 constexpr std::size_t kLongestProbe = PEEL_WIRE_MTU_LARGE - PEEL_WIRE_IP_BYTES;
 constexpr Time kCountAgain{100};  // busy slots: counting them takes a call of the kernel for each in the xdp plane
 constexpr std::size_t kRefusals = 128;  // of which there is a line already
+// Packets of a member a second, and at once. It repeats its JOIN up to ten times a second, and sends at most twenty signs
+// of life, which is when it is asked for each.
+constexpr std::uint32_t kOfMember = 40;
 constexpr Time kBetweenLines{1000};     // about those without a secret, who could otherwise fill the log
 
 // How many a STATUS has room for that is no longer than its question.
@@ -60,7 +63,7 @@ const char* text_of(peel_wire_reason reason) {
 
 bool Admission::Reading::touches_slots() const noexcept {
   if (!request) return false;
-  return request->verb == PEEL_VERB_JOIN || request->verb == PEEL_VERB_QUERY ||
+  return request->verb == PEEL_VERB_QUERY || (request->verb == PEEL_VERB_JOIN && !of_member) ||
          (request->verb == PEEL_VERB_LEAVE && of_member);
 }
 
@@ -70,6 +73,7 @@ Admission::Admission(JobTable& jobs, const Census& census, const Keys& keys, Jou
       keys_(keys),
       unproven_(detail::first_word(detail::hmac_sha256(keys.boot, detail::bytes_of("unproven")))),
       proven_(detail::first_word(detail::hmac_sha256(keys.boot, detail::bytes_of("proven")))),
+      members_(std::size_t{jobs.limits().jobs} * PEEL_WIRE_MAX_WORKERS),
       journal_(std::move(journal)) {}
 
 Admission::Reading Admission::drop(peel_drop why) {
@@ -85,9 +89,13 @@ Admission::Reading Admission::read(const Arrival& arrival, Time now) {
   const peel_control& ask = *control;
   if (ask.verb == PEEL_VERB_LEAVE || ask.verb == PEEL_VERB_KEEPALIVE) return read_of_member(arrival, ask, now);
   const bool fresh = ask.verb != PEEL_VERB_HELLO && is_fresh(arrival, ask, now);
-  const bool member = fresh && ask.verb == PEEL_VERB_JOIN &&
-                      jobs_.is_in(detail::name_of(ask.name), ask.worker, ask.incarnation, arrival.from);
-  if (!member && !(fresh ? proven_ : unproven_).take(arrival.from.address, now)) return drop(PEEL_DROP_BUDGET);
+  const Job* job = fresh && ask.verb == PEEL_VERB_JOIN
+                       ? jobs_.job_of(detail::name_of(ask.name), ask.worker, ask.incarnation, arrival.from)
+                       : nullptr;
+  if (!(job != nullptr && may_ask(*job, ask.worker, now)) &&
+      !(fresh ? proven_ : unproven_).take(arrival.from.address, now)) {
+    return drop(PEEL_DROP_BUDGET);
+  }
   Reading reading;
   if (ask.verb == PEEL_VERB_HELLO) {
     peel_control reply = reply_to(ask, PEEL_VERB_CHALLENGE);
@@ -98,6 +106,7 @@ Admission::Reading Admission::read(const Arrival& arrival, Time now) {
     reading.reply = detail::pad(reply_to(ask, PEEL_VERB_REFUSED, PEEL_REASON_BAD_CHALLENGE));
   } else {
     reading = authenticate(arrival, ask, keys_.secrets.of(detail::name_of(ask.name)));
+    reading.of_member = job != nullptr;
     if (!reading.request) {
       reading.reply = detail::pad(reply_to(ask, PEEL_VERB_REFUSED, PEEL_REASON_BAD_SECRET));
       note_stranger(arrival, ask, now);
@@ -116,9 +125,18 @@ Admission::Reading Admission::read_of_member(const Arrival& arrival, const peel_
   }
   if (arrival.from.address != member->endpoint.address) return drop(PEEL_DROP_FORGED);
   if (ask.verb == PEEL_VERB_KEEPALIVE && ask.sequence <= member->sequence) return drop(PEEL_DROP_STALE);
+  if (!may_ask(*jobs_.find(ask.job), ask.worker, now) && !unproven_.take(arrival.from.address, now)) {
+    return drop(PEEL_DROP_BUDGET);
+  }
   Reading reading = authenticate(arrival, ask, {member->secret});
   reading.of_member = true;
   return reading;
+}
+
+// Only who sees the packets of a member can use this up. Then the member shares the budget of its address, and is not
+// silenced before that is used up too.
+bool Admission::may_ask(const Job& job, std::uint8_t worker, Time now) {
+  return members_[std::size_t{job.number} * PEEL_WIRE_MAX_WORKERS + worker].take(kOfMember, kOfMember, now);
 }
 
 Admission::Reading Admission::authenticate(const Arrival& arrival, const peel_control& ask,

@@ -4,7 +4,7 @@
 // a challenge that takes one keyed hash and no memory. All else must hold a challenge that was sent to its address a
 // moment ago, or the cookie of a job; only then its MAC is looked at, which takes a hundred times as long. So nobody
 // joins or asks with packets that he only saw, or with the address of somebody else, and all that is done for those
-// without a secret comes out of a budget. No reply is longer than what it answers. Reading and sealing take hashes and
+// without a secret comes out of a budget. Members have one each, so that strangers cannot use it up. No reply is longer than what it answers. Reading and sealing take hashes and
 // no lock; only what lies between them, answering, may have to wait for lanes.
 #pragma once
 
@@ -49,7 +49,7 @@ class Admission {
     std::vector<std::uint8_t> reply;      // can be sent at once, if there is one
     std::optional<peel_control> request;  // authentic, and to be answered
     Secret secret;
-    bool of_member = false;  // who is in, in LEAVE and KEEPALIVE
+    bool of_member = false;  // it is of one who is in: LEAVE, KEEPALIVE, or JOIN once more
     // Whether answering it changes jobs or looks at slots, so that all lanes must stand still.
     [[nodiscard]] bool touches_slots() const noexcept;
   };
@@ -86,6 +86,7 @@ class Admission {
 
  private:
   Reading drop(peel_drop why);
+  bool may_ask(const Job& job, std::uint8_t worker, Time now);
   Reading read_of_member(const Arrival& arrival, const peel_control& ask, Time now);
   Reading authenticate(const Arrival& arrival, const peel_control& ask, const std::vector<Secret>& secrets);
   std::optional<Draft> join(const Arrival& arrival, const peel_control& ask, const Secret& secret, Time now);
@@ -105,6 +106,7 @@ class Admission {
   // leaves the other alone.
   Budget unproven_;
   Budget proven_;
+  std::vector<Bucket> members_;  // by the number of a job, and the worker
   Journal journal_;
   Tally tally_;
   std::uint16_t data_port_ = 0;

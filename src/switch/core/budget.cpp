@@ -15,6 +15,19 @@ constexpr std::uint32_t kBurst = 4;  // of a second, its part that may come at o
 
 }  // namespace
 
+void Bucket::fill(std::uint32_t each_second, std::uint32_t most, Time now) {
+  if (!used_) {
+    left_ = most;
+    filled_ = now;
+    used_ = true;
+  }
+  const auto passed = static_cast<std::uint64_t>(std::max(Time{}, now - filled_).count());
+  const std::uint64_t more = passed * each_second / 1000;
+  if (more == 0) return;
+  left_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(left_ + more, most));
+  filled_ = now;
+}
+
 Budget::Budget(std::uint64_t seed) : seed_(seed), sources_(kSources) {}
 
 bool Budget::take(const IpAddress& address, Time now) {
@@ -26,21 +39,9 @@ bool Budget::take(const IpAddress& address, Time now) {
   peel_siphash_add(&state, halves[0]);
   peel_siphash_add(&state, halves[1]);
   Bucket& source = sources_[peel_siphash_end(&state, 0, sizeof halves) % kSources];
-  fill(source, kOfOne, kOfOne / kBurst, now);
-  fill(all_, kOfAll, kOfAll / kBurst, now);
-  if (source.left == 0 || all_.left == 0) return false;
-  --source.left;
-  --all_.left;
-  return true;
-}
-
-void Budget::fill(Bucket& bucket, std::uint32_t each_second, std::uint32_t most, Time now) {
-  if (!bucket.used) bucket = {most, now, true};
-  const auto passed = static_cast<std::uint64_t>(std::max(Time{}, now - bucket.filled).count());
-  const std::uint64_t more = passed * each_second / 1000;
-  if (more == 0) return;
-  bucket.left = static_cast<std::uint32_t>(std::min<std::uint64_t>(bucket.left + more, most));
-  bucket.filled = now;
+  source.fill(kOfOne, kOfOne / kBurst, now);
+  if (source.empty() || !all_.take(kOfAll, kOfAll / kBurst, now)) return false;
+  return source.take(kOfOne, kOfOne / kBurst, now);
 }
 
 }  // namespace peel::aggregator

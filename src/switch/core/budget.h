@@ -9,6 +9,25 @@
 
 namespace peel::aggregator {
 
+// So many packets a second, and so many at once.
+class Bucket {
+ public:
+  // Whether there is something left.
+  bool take(std::uint32_t each_second, std::uint32_t most, Time now) {
+    fill(each_second, most, now);
+    if (left_ == 0) return false;
+    --left_;
+    return true;
+  }
+  void fill(std::uint32_t each_second, std::uint32_t most, Time now);
+  [[nodiscard]] bool empty() const noexcept { return left_ == 0; }
+
+ private:
+  std::uint32_t left_ = 0;
+  Time filled_{};
+  bool used_ = false;
+};
+
 class Budget {
  public:
   explicit Budget(std::uint64_t seed);
@@ -16,13 +35,6 @@ class Budget {
   bool take(const IpAddress& address, Time now);
 
  private:
-  struct Bucket {
-    std::uint32_t left = 0;
-    Time filled{};
-    bool used = false;
-  };
-  static void fill(Bucket& bucket, std::uint32_t each_second, std::uint32_t most, Time now);
-
   std::uint64_t seed_;
   std::vector<Bucket> sources_;  // addresses share them by a hash that nobody outside can foresee
   Bucket all_;

@@ -98,7 +98,8 @@ JobTable::Answer JobTable::join_current(Job& job, const Request& request, Time n
   Member& member = job.members[request.worker];
   if ((job.joined & bit_of(request.worker)) != 0) {
     if (member.endpoint != request.from) return {nullptr, PEEL_REASON_DISAGREEMENT};  // two processes with one rank
-    member.heard = now;
+    // Once it sends signs of life, only those count: whoever saw this request could send it again for a while.
+    if (member.pulse.port == 0) member.heard = now;
     return {&job, PEEL_REASON_NONE};
   }
   const Entry entry = let_in(job, request, now);
@@ -223,11 +224,12 @@ bool JobTable::leave(std::uint16_t number, std::uint64_t cookie, std::uint8_t wo
   return true;
 }
 
-bool JobTable::is_in(const std::string& name, std::uint8_t worker, std::uint64_t incarnation,
-                     const Endpoint& from) const noexcept {
+const Job* JobTable::job_of(const std::string& name, std::uint8_t worker, std::uint64_t incarnation,
+                            const Endpoint& from) const noexcept {
   const Job* job = current(name);
-  return job != nullptr && worker < job->workers && (job->joined >> worker & 1) != 0 &&
-         job->members[worker].incarnation == incarnation && job->members[worker].endpoint == from;
+  const bool in = job != nullptr && worker < job->workers && (job->joined & bit_of(worker)) != 0 &&
+                  job->members[worker].incarnation == incarnation && job->members[worker].endpoint == from;
+  return in ? job : nullptr;
 }
 
 const Member* JobTable::find(std::uint16_t number, std::uint64_t cookie, std::uint8_t worker,

@@ -193,9 +193,9 @@ class JobTable {
   [[nodiscard]] const Job* find(std::uint16_t number) const noexcept {
     return number < jobs_.size() ? jobs_[number].get() : nullptr;
   }
-  // Whether a request to join is one of a member, who asks again.
-  [[nodiscard]] bool is_in(const std::string& name, std::uint8_t worker, std::uint64_t incarnation,
-                           const Endpoint& from) const noexcept;
+  // The job that a request to join is for, if it is of a member, who asks again. It changes nothing that lanes read.
+  [[nodiscard]] const Job* job_of(const std::string& name, std::uint8_t worker, std::uint64_t incarnation,
+                                  const Endpoint& from) const noexcept;
   // The member that a packet names, if it is in with this cookie and incarnation.
   [[nodiscard]] const Member* find(std::uint16_t number, std::uint64_t cookie, std::uint8_t worker,
                                    std::uint64_t incarnation) const noexcept;

@@ -255,7 +255,8 @@ static __always_inline int is_request(const struct peel_control* control, uint64
          peel_is_request(control->verb, bytes, PEEL_XDP_LONGEST_PROBE);
 }
 
-// Only workers know the cookie of a job, so what holds it is not counted: a flood must not keep signs of life out.
+// Only workers know the cookie of a job, and those who see their packets. What holds it has a budget of its own, since a
+// flood must not keep signs of life out.
 static __always_inline int is_of_a_job(const struct peel_control* control) {
   if (control->verb != PEEL_VERB_KEEPALIVE && control->verb != PEEL_VERB_LEAVE) return 0;
   const uint32_t number = control->job;
@@ -263,9 +264,19 @@ static __always_inline int is_of_a_job(const struct peel_control* control) {
   return job && job->active && job->cookie == control->cookie;
 }
 
+static __always_inline uint32_t place_of_source(uint32_t address) {
+  return (uint32_t)(address * settings.seed >> 32) % PEEL_XDP_SOURCES;
+}
+
+static __always_inline int may_say(uint32_t address) {
+  const uint32_t place = place_of_source(address);
+  struct peel_xdp_source* source = bpf_map_lookup_elem(&sources, &place);
+  return source && take(&source->of_members, PEEL_XDP_REQUESTS_OF_MEMBERS);
+}
+
 // Requests whose challenge holds have budgets of their own: a flood with the address of a worker leaves those alone.
 static __always_inline int may_ask(uint32_t address, int proven) {
-  const uint32_t place = (uint32_t)(address * settings.seed >> 32) % PEEL_XDP_SOURCES;
+  const uint32_t place = place_of_source(address);
   struct peel_xdp_source* source = bpf_map_lookup_elem(&sources, &place);
   struct peel_xdp_tally* tally = own_tally();
   if (!source || !tally) return 0;
@@ -313,7 +324,9 @@ static __always_inline int take_control(const struct xdp_md* ctx, frame_byte* fr
   if (!reaches(ctx, frame, PEEL_AT_PACKET + sizeof *control) || !is_request(control, bytes)) {
     return drop_unheard(PEEL_DROP_MALFORMED);
   }
-  if (is_of_a_job(control)) return XDP_PASS;
+  if (is_of_a_job(control)) {
+    return may_say(ip_of(frame)->saddr) ? XDP_PASS : drop_unheard(PEEL_DROP_BUDGET);
+  }
   const int fresh = control->verb != PEEL_VERB_HELLO && is_fresh(frame, control);
   if (!may_ask(ip_of(frame)->saddr, fresh)) return drop_unheard(PEEL_DROP_BUDGET);
   if (fresh && control->verb == PEEL_VERB_JOIN) remember_door(ctx, frame, control);

@@ -23,7 +23,8 @@ enum {
   PEEL_XDP_REFUSALS = 256,            // to strangers, and as many to workers that are in
   PEEL_XDP_REQUESTS = 2000,           // control packets that the daemon gets, from all addresses
   PEEL_XDP_REQUESTS_OF_SOURCE = 200,  // and from one; a host of 16 workers that join needs some 30
-  PEEL_XDP_SOURCES = 1024,            // that are counted apart
+  PEEL_XDP_REQUESTS_OF_MEMBERS = 1000,  // of one address; a host of 64 workers sends some 30
+  PEEL_XDP_SOURCES = 1024,              // that are counted apart
 
   PEEL_XDP_DOORS = 4096,  // requests to join that are remembered
   PEEL_XDP_LONGEST_PROBE = PEEL_WIRE_MTU_LARGE - PEEL_WIRE_IP_BYTES,
@@ -106,6 +107,7 @@ struct peel_xdp_budget {
 struct peel_xdp_source {
   struct peel_xdp_budget unproven;
   struct peel_xdp_budget proven;
+  struct peel_xdp_budget of_members;
 };
 
 // Of one core, since the switch started.
