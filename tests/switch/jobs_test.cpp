@@ -397,6 +397,27 @@ TEST_F(Jobs, SilenceForSecondsIsNoDeath) {
   EXPECT_EQ(aggregator.jobs().find(job.job)->gone, 1u) << "but for as long as the switch was told it is";
 }
 
+// A flood may keep signs of life from being read, while lanes have sockets of their own.
+TEST_F(Jobs, AWorkerWhoseDataComeIsNotSilent) {
+  const peel_control job = join_all(2);
+  const auto send_data = [&](std::uint32_t round) {
+    for (unsigned worker = 0; worker < 2; ++worker) {
+      const Bytes datagram = testing::to_bytes(testing::data_header(job, worker, 0, round), {1, 2});
+      aggregator.on_data(0, endpoint(worker), datagram, applicant.now);
+    }
+  };
+  for (std::uint32_t round = 0; round < 30; ++round) {
+    send_data(round);
+    pass(Time{1000});
+  }
+  EXPECT_EQ(aggregator.jobs().find(job.job)->gone, 0u);
+  EXPECT_GT(aggregator.tally().completed, 29u);
+  pass(Time{9000});
+  EXPECT_EQ(aggregator.jobs().find(job.job)->gone, 0u);
+  pass(Time{2500});
+  EXPECT_EQ(aggregator.jobs().find(job.job), nullptr) << "nothing at all came for longer than is allowed";
+}
+
 // The switch itself was stopped: it reads late what came in time.
 TEST_F(Jobs, AStoppedSwitchTakesNobodyForDead) {
   const peel_control job = join_all(2);

@@ -12,10 +12,10 @@ namespace {
 constexpr std::size_t kLongestProbe = PEEL_WIRE_MTU_LARGE - PEEL_WIRE_IP_BYTES;
 constexpr Time kCountAgain{100};  // busy slots: counting them takes a call of the kernel for each in the xdp plane
 constexpr std::size_t kRefusals = 128;  // of which there is a line already
-// Packets of a member a second, and at once. It repeats its JOIN up to ten times a second, and sends at most twenty signs
-// of life, which is when it is asked for each.
+// Packets of a member a second, and at once. It repeats its JOIN up to ten times a second, and sends at most twenty
+// signs of life, which is when it is asked for each.
 constexpr std::uint32_t kOfMember = 40;
-constexpr Time kBetweenLines{1000};     // about those without a secret, who could otherwise fill the log
+constexpr Time kBetweenLines{1000};  // about those without a secret, who could otherwise fill the log
 
 // How many a STATUS has room for that is no longer than its question.
 std::size_t most_records(std::size_t bytes) {

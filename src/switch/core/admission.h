@@ -4,8 +4,9 @@
 // a challenge that takes one keyed hash and no memory. All else must hold a challenge that was sent to its address a
 // moment ago, or the cookie of a job; only then its MAC is looked at, which takes a hundred times as long. So nobody
 // joins or asks with packets that he only saw, or with the address of somebody else, and all that is done for those
-// without a secret comes out of a budget. Members have one each, so that strangers cannot use it up. No reply is longer than what it answers. Reading and sealing take hashes and
-// no lock; only what lies between them, answering, may have to wait for lanes.
+// without a secret comes out of a budget. Members have one each, so that strangers cannot use it up. No reply is longer
+// than what it answers. Reading and sealing take hashes and no lock; only what lies between them, answering, may have
+// to wait for lanes.
 #pragma once
 
 #include <cstdint>

@@ -59,6 +59,7 @@ Outcome Aggregator::on_data(std::uint32_t lane_number, const Endpoint& from, std
   }
   if (check_of(*job, packet, words) != packet.check) return drop(lane, PEEL_DROP_CORRUPT, &share);
   ++share.received;
+  ++share.of_worker[packet.worker];
   const std::uint32_t lanes = std::min<std::uint32_t>(jobs_.limits().lanes, job->slot_count);
   if (packet.slot >= job->slot_count || packet.words > job->words ||
       detail::lane_of(packet.slot, job->slot_count, lanes) != lane_number) {
@@ -173,6 +174,12 @@ JobTally Aggregator::tally_of(const Job& job) const {
     total.completed += lane.shares[job.number].completed;
     total.dropped += lane.shares[job.number].dropped;
   }
+  return total;
+}
+
+std::uint64_t Aggregator::packets_of(const Job& job, unsigned worker) const {
+  std::uint64_t total = 0;
+  for (const Lane& lane : lanes_) total += lane.shares[job.number].of_worker[worker];
   return total;
 }
 

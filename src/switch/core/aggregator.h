@@ -69,6 +69,7 @@ class Aggregator final : private JobListener, public Census {
   [[nodiscard]] bool began(const Job& job) override;
   void changed(const Job& job) override;
   void ended(const Job& job) override;
+  [[nodiscard]] std::uint64_t packets_of(const Job& job, unsigned worker) const override;
 
   Outcome drop(Lane& lane, peel_drop why, JobTally* share = nullptr) const;
   static bool may_refuse(Refusals& refusals, Time now);

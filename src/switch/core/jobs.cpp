@@ -324,7 +324,10 @@ void JobTable::forgive(Time now) {
   if (gap < kStopped) return;
   for (const auto& job : jobs_) {
     if (!job) continue;
-    for (Member& member : job->members) member.heard = std::min(member.heard + gap, now);
+    for (Member& member : job->members) {
+      member.heard = std::min(member.heard + gap, now);
+      member.worked = std::min(member.worked + gap, now);
+    }
   }
 }
 
@@ -338,6 +341,12 @@ void JobTable::tick_joining(Job& job, Time now) {
   }
 }
 
+// Only of the silent, since counting takes a call of the kernel in the xdp plane.
+void JobTable::look_at_data(const Job& job, unsigned worker, Member& member, Time now) const {
+  const std::uint64_t packets = listener_.packets_of(job, worker);
+  if (packets != std::exchange(member.packets, packets)) member.worked = now;
+}
+
 void JobTable::tick_members(Job& job, Time now) {
   for (unsigned worker = 0; worker < job.workers; ++worker) {
     if ((job.gone & bit_of(worker)) != 0) continue;
@@ -345,7 +354,8 @@ void JobTable::tick_members(Job& job, Time now) {
     const Time silent = now - member.heard;
     approach(job, static_cast<std::uint8_t>(worker), now);
     const bool dead = member.refusals >= kRefusalsOfTheDead || (member.witness.refused && silent >= kAskAfter);
-    if (dead || silent > limits_.silence) {
+    if (silent >= kAskAfter) look_at_data(job, worker, member, now);
+    if (dead || (silent > limits_.silence && now - member.worked > limits_.silence)) {
       const bool alone = std::popcount(job.joined & ~job.gone) == 1;
       lose(job, static_cast<std::uint8_t>(worker), dead ? "death" : "silence");
       if (alone) return;  // the job is no more

@@ -9,7 +9,8 @@
 // asked; if its host answers that there is no such socket, to a question that only it can have seen, its process is
 // dead. Silence alone proves nothing for long: a process may be stopped, a machine busy. Only after `Limits::silence`
 // it does. Hosts limit such answers, so a silent worker is also asked by a TCP connection, if it has a port for that:
-// see switch/net/contact.h.
+// see switch/net/contact.h. A worker whose data are accepted is not given up for its silence: a flood may keep signs of
+// life from being read while the lanes are well.
 #pragma once
 
 #include <array>
@@ -69,7 +70,9 @@ struct Member {
   std::uint64_t challenge = 0;  // with which it was let in
   Secret secret;
   Time heard{};
-  Endpoint pulse;  // where its signs of life come from; port 0: none came yet, and it is asked at `endpoint`
+  Time worked{};              // data of it were found to have been accepted since the look before
+  std::uint64_t packets = 0;  // of data, at that time
+  Endpoint pulse;             // where its signs of life come from; port 0: none came yet, and it is asked at `endpoint`
   IpAddress pulse_here{};
   std::uint64_t sequence = 0;  // of the last one
   Time pinged{};
@@ -114,6 +117,8 @@ class JobListener {
   [[nodiscard]] virtual Entry let_in(const Job&, unsigned /*worker*/) { return Entry::open; }
   virtual void changed(const Job& job) = 0;  // workers came or went, or packets have fewer words
   virtual void ended(const Job& job) = 0;
+  // Data packets of a worker that were accepted, so far.
+  [[nodiscard]] virtual std::uint64_t packets_of(const Job&, unsigned /*worker*/) const { return 0; }
 };
 
 // A worker is to be told how its job stands, or asked whether it is still there.
@@ -223,6 +228,7 @@ class JobTable {
   void forgive(Time now);
   void tick_joining(Job& job, Time now);
   void tick_members(Job& job, Time now);
+  void look_at_data(const Job& job, unsigned worker, Member& member, Time now) const;
   void approach(Job& job, std::uint8_t worker, Time now);
   void lose(Job& job, std::uint8_t worker, std::string_view how);
   void tell(const Job& job);

@@ -32,6 +32,7 @@ struct JobTally {
   std::uint64_t received = 0;
   std::uint64_t completed = 0;
   std::uint64_t dropped = 0;
+  std::array<std::uint32_t, PEEL_WIRE_MAX_WORKERS> of_worker{};  // of those received; wraps around
 };
 
 // Whoever counts.

@@ -244,7 +244,10 @@ static __always_inline int take_data(struct xdp_md* ctx, frame_byte* frame, uint
   struct peel_xdp_job_tally* share = bpf_map_lookup_elem(&job_tallies, &number);
   if (is_forged(job, frame, packet.worker)) return drop(PEEL_DROP_FORGED, share);
   if (check_of(ctx, job) != packet.check) return drop(PEEL_DROP_CORRUPT, share);
-  if (share) ++share->received;
+  if (share) {
+    ++share->received;
+    ++share->of_worker[packet.worker & (PEEL_WIRE_MAX_WORKERS - 1)];
+  }
   if (packet.slot >= job->slot_count || packet.words > job->words) return drop(PEEL_DROP_NO_SLOT, share);
   return take_slot(ctx, &packet, job, share);
 }
@@ -255,8 +258,8 @@ static __always_inline int is_request(const struct peel_control* control, uint64
          peel_is_request(control->verb, bytes, PEEL_XDP_LONGEST_PROBE);
 }
 
-// Only workers know the cookie of a job, and those who see their packets. What holds it has a budget of its own, since a
-// flood must not keep signs of life out.
+// Only workers know the cookie of a job, and those who see their packets. What holds it has a budget of its own, since
+// a flood must not keep signs of life out.
 static __always_inline int is_of_a_job(const struct peel_control* control) {
   if (control->verb != PEEL_VERB_KEEPALIVE && control->verb != PEEL_VERB_LEAVE) return 0;
   const uint32_t number = control->job;

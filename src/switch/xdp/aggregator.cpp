@@ -119,6 +119,12 @@ JobTally XdpAggregator::tally_of(const Job& job) const {
   return total;
 }
 
+std::uint64_t XdpAggregator::packets_of(const Job& job, unsigned worker) const {
+  std::uint64_t total = 0;
+  for (const auto& one : program_.job_tallies(job.number)) total += one.of_worker[worker];
+  return total;
+}
+
 std::uint32_t XdpAggregator::busy_slots(const Job& job) const {
   std::uint32_t busy = 0;
   for (std::uint32_t i = 0; i < job.slot_count; ++i) {

@@ -30,6 +30,7 @@ class XdpAggregator final : private JobListener, public Census {
   [[nodiscard]] Entry let_in(const Job& job, unsigned worker) override;
   void changed(const Job& job) override;
   void ended(const Job& job) override;
+  [[nodiscard]] std::uint64_t packets_of(const Job& job, unsigned worker) const override;
   Entry miss_door(std::uint64_t incarnation);
 
   XdpProgram& program_;

@@ -20,9 +20,9 @@ enum {
 
   // What one core does in a window: whoever floods the switch gets few answers, and leaves the daemon time for others.
   PEEL_XDP_WINDOW_MS = 100,
-  PEEL_XDP_REFUSALS = 256,            // to strangers, and as many to workers that are in
-  PEEL_XDP_REQUESTS = 2000,           // control packets that the daemon gets, from all addresses
-  PEEL_XDP_REQUESTS_OF_SOURCE = 200,  // and from one; a host of 16 workers that join needs some 30
+  PEEL_XDP_REFUSALS = 256,              // to strangers, and as many to workers that are in
+  PEEL_XDP_REQUESTS = 2000,             // control packets that the daemon gets, from all addresses
+  PEEL_XDP_REQUESTS_OF_SOURCE = 200,    // and from one; a host of 16 workers that join needs some 30
   PEEL_XDP_REQUESTS_OF_MEMBERS = 1000,  // of one address; a host of 64 workers sends some 30
   PEEL_XDP_SOURCES = 1024,              // that are counted apart
 
@@ -128,6 +128,7 @@ struct peel_xdp_job_tally {
   uint64_t received;
   uint64_t completed;
   uint64_t dropped;
+  uint32_t of_worker[PEEL_WIRE_MAX_WORKERS];  // of those received; wraps around
 };
 
 #endif
