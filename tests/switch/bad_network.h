@@ -45,7 +45,7 @@ class BadNetwork {
   void restart() {
     const std::lock_guard lock(mutex_);
     aggregator::Keys keys{aggregator::Secrets(kSecret), {}};
-    keys.boot[0] = ++boots_;
+    keys.boot.fill(++boots_);
     aggregator_ = std::make_unique<aggregator::Aggregator>(limits_, keys, boots_);
     aggregator_->admission().set_data_port(kDataPort);
     aggregator_->admission().set_life_port(kLifePort);

@@ -1,25 +1,31 @@
-// Cookies of jobs: unpredictable to whoever does not have the boot key.
+// Cookies and keys of jobs, and the numbers of questions: unpredictable to whoever does not have the boot key. They are
+// drawn while lanes stand still, so it is SipHash that makes them, in some 20 ns, and no HMAC.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 
-#include "switch/wire/mac.h"
+#include "switch/wire/siphash.h"
 
 namespace peel::aggregator {
 
 class Cookies {
  public:
-  Cookies(const std::array<std::uint8_t, 32>& boot, std::uint64_t seed) : boot_(boot), draws_(seed) {}
+  // Challenges take the first half of the boot key, and these the second.
+  Cookies(const std::array<std::uint8_t, 32>& boot, std::uint64_t seed) : draws_(seed) {
+    std::memcpy(key_.data(), boot.data() + sizeof key_, sizeof key_);
+  }
 
   std::uint64_t draw() {
-    ++draws_;
-    return detail::first_word(
-        detail::hmac_sha256(boot_, {reinterpret_cast<const std::uint8_t*>(&draws_), sizeof draws_}));
+    peel_siphash state;
+    peel_siphash_begin(&state, key_[0], key_[1]);
+    peel_siphash_add(&state, ++draws_);
+    return peel_siphash_end(&state, 0, sizeof draws_);
   }
 
  private:
-  std::array<std::uint8_t, 32> boot_;
+  std::array<std::uint64_t, 2> key_{};
   std::uint64_t draws_;
 };
 
