@@ -111,6 +111,18 @@ TEST_F(WitnessOfLife, IsTestedAnewAtAnotherPort) {
   EXPECT_EQ(gone(), 0u);
 }
 
+TEST_F(WitnessOfLife, IsQueuedOnceForAWorkerThatAlwaysTellsAnotherPort) {
+  for (unsigned i = 0; i < 100; ++i) {
+    applicant.now += Time{50};
+    keep_alive(0);
+    keep_alive(1, static_cast<std::uint16_t>(kLifePort + 10 + i));
+    aggregator.jobs().tick(applicant.now);
+  }
+  const std::vector<Approach> all = aggregator.jobs().take_approaches(SIZE_MAX);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].to.port + all[1].to.port, kLifePort + kLifePort + 10 + 99);
+}
+
 TEST_F(WitnessOfLife, DoesNotOutweighASignOfLife) {
   pass(Time{1000}, Contact::taken, 1);
   std::vector<Approach> late;

@@ -282,6 +282,8 @@ void JobTable::approach(Job& job, std::uint8_t worker, Time now) {
   witness.when = now;
   if (!witness.trusted) ++witness.tests;
   const Approach one{job.number, job.cookie, worker, {member.pulse.address, witness.port}, member.pulse_here};
+  // The port may be another one than when the last was queued.
+  std::erase_if(approaches_, [&](const Approach& other) { return other.job == one.job && other.worker == worker; });
   approaches_.insert(silent ? approaches_.begin() : approaches_.end(), one);
 }
 

@@ -247,7 +247,7 @@ class JobTable {
   };
   std::deque<Departure> departed_;
   std::vector<Notice> notices_;
-  std::deque<Approach> approaches_;
+  std::deque<Approach> approaches_;  // one for each member at most
   bool draining_ = false;
   Time ticked_{};
 };
