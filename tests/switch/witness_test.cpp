@@ -104,6 +104,24 @@ TEST_F(WitnessOfLife, ProvesNothingForAProcessThatIsStopped) {
   EXPECT_EQ(gone(), 2u) << "and then was killed";
 }
 
+// Whoever sees the questions can forge ICMP that quotes them.
+TEST_F(WitnessOfLife, OutweighsIcmpForAProcessThatIsStopped) {
+  pass(Time{1000}, Contact::taken, 1);
+  const auto quote = [&] {
+    for (const Outgoing& one : aggregator.admission().notices()) aggregator.admission().take_refused(one.datagram);
+  };
+  for (int i = 0; i < 100; ++i) {
+    pass(Time{50}, Contact::taken);
+    quote();
+  }
+  EXPECT_EQ(gone(), 0u);
+  for (int i = 0; i < 40; ++i) {
+    pass(Time{50}, Contact::unknown);
+    quote();
+  }
+  EXPECT_EQ(gone(), 2u) << "and counts where connections tell nothing any more";
+}
+
 TEST_F(WitnessOfLife, IsTestedAnewAtAnotherPort) {
   pass(Time{1000}, Contact::taken, 1);
   keep_alive(1, kLifePort + 7);

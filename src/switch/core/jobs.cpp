@@ -17,6 +17,7 @@ constexpr Time kAskAgain{200};
 constexpr Time kStopped{1000};  // between two looks, of which there are twenty a second
 constexpr unsigned kRefusalsOfTheDead = 2;
 constexpr Time kConnectAgain{500};
+constexpr Time kVouched{1500};  // of which three connections are tried
 constexpr Time kTestAgain{1000};
 constexpr unsigned kTests = 3;  // a connection may be lost on its way, and a firewall takes none
 
@@ -304,7 +305,10 @@ void JobTable::end_approach(const Approach& approach, detail::Contact contact) {
   Witness& witness = jobs_[approach.job]->members[approach.worker].witness;
   if (witness.port != approach.to.port) return;  // it is another one by now
   witness.asked = false;
-  if (contact == detail::Contact::taken) witness.trusted = true;
+  if (contact == detail::Contact::taken) {
+    witness.trusted = true;
+    witness.taken = witness.when;
+  }
   if (contact == detail::Contact::refused && witness.trusted) witness.refused = true;
 }
 
@@ -343,6 +347,14 @@ void JobTable::tick_joining(Job& job, Time now) {
   }
 }
 
+// ICMP can be forged by whoever sees the questions, and a process that is stopped cannot answer them. But its host
+// takes connections for it, which nobody can forge who does not drop packets.
+bool JobTable::is_vouched_for(const Member& member, Time now) noexcept {
+  const Witness& witness = member.witness;
+  return witness.trusted && !witness.refused && witness.taken - member.heard >= kAskAfter &&
+         now - witness.taken < kVouched;
+}
+
 // Only of the silent, since counting takes a call of the kernel in the xdp plane.
 void JobTable::look_at_data(const Job& job, unsigned worker, Member& member, Time now) const {
   const std::uint64_t packets = listener_.packets_of(job, worker);
@@ -355,7 +367,8 @@ void JobTable::tick_members(Job& job, Time now) {
     Member& member = job.members[worker];
     const Time silent = now - member.heard;
     approach(job, static_cast<std::uint8_t>(worker), now);
-    const bool dead = member.refusals >= kRefusalsOfTheDead || (member.witness.refused && silent >= kAskAfter);
+    const bool dead = (member.refusals >= kRefusalsOfTheDead && !is_vouched_for(member, now)) ||
+                      (member.witness.refused && silent >= kAskAfter);
     if (silent >= kAskAfter) look_at_data(job, worker, member, now);
     if (dead || (silent > limits_.silence && now - member.worked > limits_.silence)) {
       const bool alone = std::popcount(job.joined & ~job.gone) == 1;

@@ -7,10 +7,10 @@
 //
 // Signs of life. A worker that is in sends one a few times a second, also while it computes. One that is silent is
 // asked; if its host answers that there is no such socket, to a question that only it can have seen, its process is
-// dead. Silence alone proves nothing for long: a process may be stopped, a machine busy. Only after `Limits::silence`
-// it does. Hosts limit such answers, so a silent worker is also asked by a TCP connection, if it has a port for that:
-// see switch/net/contact.h. A worker whose data are accepted is not given up for its silence: a flood may keep signs of
-// life from being read while the lanes are well.
+// dead, unless the host has taken a connection for it meanwhile. Silence alone proves nothing for long: a process may
+// be stopped, a machine busy. Only after `Limits::silence` it does. Hosts limit such answers, so a silent worker is
+// also asked by a TCP connection, if it has a port for that: see switch/net/contact.h. A worker whose data are accepted
+// is not given up for its silence: a flood may keep signs of life from being read while the lanes are well.
 #pragma once
 
 #include <array>
@@ -61,6 +61,7 @@ struct Witness {
   bool asked = false;      // one is under way, or is to be
   unsigned tests = 0;      // connections before it was trusted
   Time when{};             // the last one was asked for
+  Time taken{};            // the last one that was taken was asked for
 };
 
 struct Member {
@@ -228,6 +229,7 @@ class JobTable {
   void forgive(Time now);
   void tick_joining(Job& job, Time now);
   void tick_members(Job& job, Time now);
+  [[nodiscard]] static bool is_vouched_for(const Member& member, Time now) noexcept;
   void look_at_data(const Job& job, unsigned worker, Member& member, Time now) const;
   void approach(Job& job, std::uint8_t worker, Time now);
   void lose(Job& job, std::uint8_t worker, std::string_view how);
