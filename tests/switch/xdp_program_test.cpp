@@ -572,6 +572,17 @@ TEST(XdpProgram, TellsItsMemory) {
   });
 }
 
+// What the kernel does not take is no reason to end the switch: the job is refused.
+TEST(XdpProgram, SaysWhenSlotsCannotBeWritten) {
+  with_kernel([&](Kernel&) {
+    XdpProgram program(detail::resolve("10.0.0.201:7077"), limits(), {}, 1);
+    EXPECT_TRUE(program.write_slots(0, limits().slots, {}));
+    EXPECT_FALSE(program.write_slots(limits().slots, 1, {}));
+    EXPECT_TRUE(program.clear_job_tallies(0));
+    EXPECT_FALSE(program.clear_job_tallies(limits().jobs));
+  });
+}
+
 // A packet longer than a result could be, or with bytes behind its datagram.
 TEST(XdpProgram, DropsWhatDoesNotFit) {
   with_kernel([&](Kernel& kernel) {

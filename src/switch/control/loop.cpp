@@ -20,6 +20,7 @@ constexpr Time kTick{50};       // between looks at workers and orders
 constexpr Time kGrace{250};     // for collectives that are under way when the switch is told to stop
 constexpr Time kFarewell{100};  // and for workers to hear that what is left is refused
 constexpr Time kSummary{10'000};
+constexpr Time kBetweenErrors{1000};
 constexpr std::size_t kMostConnections = 64;  // at a time
 
 constexpr std::array<const char*, PEEL_DROPS> kDropNames = {
@@ -78,6 +79,19 @@ struct ControlLoop::Turn {
   Time ticked{};
   Time summarized = now();
   std::array<std::uint64_t, PEEL_DROPS> dropped{};
+  std::optional<Time> failed;  // when that was noted
+
+  // The kernel may have no memory for one call. That must not end the switch for all jobs.
+  template <typename Action>
+  void survive(const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (failed && now() - *failed < kBetweenErrors) return;
+      failed = now();
+      note({"error", {{"why", error.what()}}});
+    }
+  }
 
   void send(const Endpoint& to, const IpAddress& here, std::span<const std::uint8_t> datagram) {
     const Address address = detail::address_of(to.address, to.port, family);
@@ -89,18 +103,21 @@ struct ControlLoop::Turn {
     socket.receive_refused([&](std::span<const std::uint8_t> quote) { admission.take_refused(quote); });
     return socket.receive(
                [&](const Address& from, const detail::LocalAddress& here, std::span<const std::uint8_t> datagram) {
-                 const Arrival arrival{{from.bytes(), from.port()}, here, datagram};
-                 const Time time = now();
-                 const Admission::Reading reading = admission.read(arrival, time);
-                 std::optional<Admission::Draft> draft;
-                 if (reading.touches_slots()) {
-                   standstill([&] { draft = admission.answer(arrival, reading, time); });
-                 } else if (reading.request) {
-                   draft = admission.answer(arrival, reading, time);
-                 }
-                 if (draft) send(arrival.from, arrival.here, Admission::seal(arrival, reading, *draft));
-                 if (!reading.reply.empty()) send(arrival.from, arrival.here, reading.reply);
+                 survive([&] { take({{from.bytes(), from.port()}, here, datagram}); });
                }) != 0;
+  }
+
+  void take(const Arrival& arrival) {
+    const Time time = now();
+    const Admission::Reading reading = admission.read(arrival, time);
+    std::optional<Admission::Draft> draft;
+    if (reading.touches_slots()) {
+      standstill([&] { draft = admission.answer(arrival, reading, time); });
+    } else if (reading.request) {
+      draft = admission.answer(arrival, reading, time);
+    }
+    if (draft) send(arrival.from, arrival.here, Admission::seal(arrival, reading, *draft));
+    if (!reading.reply.empty()) send(arrival.from, arrival.here, reading.reply);
   }
 
   void tick() {
@@ -110,9 +127,9 @@ struct ControlLoop::Turn {
     admission.set_unread(socket.count_unread());
     if (life_port != nullptr) life_port->send_away();
     approaches.turn();
-    standstill([&] { jobs.tick(time); });
+    survive([&] { standstill([&] { jobs.tick(time); }); });
     if (orders.reload.exchange(false)) reload();
-    if (time - summarized >= kSummary) summarize(time);
+    if (time - summarized >= kSummary) survive([&] { summarize(time); });
   }
 
   void tell() {
@@ -194,7 +211,7 @@ void ControlLoop::run(Admission& admission, JobTable& jobs, const Census& census
   standstill([&] { jobs.refuse_all(); });
   turn.tell();
   turn.serve_until(now() + (nobody() ? Time{} : kFarewell), nobody);
-  turn.summarize(now());
+  turn.survive([&] { turn.summarize(now()); });
   turn.note({"stop", {}});
 }
 

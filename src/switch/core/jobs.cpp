@@ -162,6 +162,8 @@ JobTable::Answer JobTable::begin(const Request& request, Time now) {
     const Entry entry = let_in(begun, request, now);
     if (entry == Entry::open) return {&begun, PEEL_REASON_NONE};
     refused = reason_of(entry);
+  } else {
+    note("error", begun, {{"why", "the kernel has no memory to begin it"}});
   }
   end(*number, {});
   return {nullptr, refused};

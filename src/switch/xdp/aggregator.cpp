@@ -38,7 +38,7 @@ XdpAggregator::XdpAggregator(XdpProgram& program, const Limits& limits, const Ke
       admission_(jobs_, *this, keys, journal) {}
 
 bool XdpAggregator::began(const Job& job) {
-  program_.clear_job_tallies(job.number);
+  if (!program_.clear_job_tallies(job.number)) return false;
   peel_xdp_job& entry = program_.job(job.number);
   entry = {};
   entry.first_slot = job.first_slot;
@@ -55,7 +55,7 @@ bool XdpAggregator::began(const Job& job) {
   peel_xdp_slot fresh{};
   fresh.owner = job.cookie;
   fresh.everybody = job.everybody();
-  program_.write_slots(job.first_slot, job.slot_count, fresh);
+  if (!program_.write_slots(job.first_slot, job.slot_count, fresh)) return false;
   publish(entry.active, std::uint8_t{1});
   return true;
 }

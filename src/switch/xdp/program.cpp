@@ -214,7 +214,7 @@ bool XdpProgram::is_veth(const std::string& interface) {
 int XdpProgram::ingress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_ingress); }
 int XdpProgram::egress() const noexcept { return bpf_program__fd(skeleton_->progs.peel_egress); }
 
-void XdpProgram::write_slots(std::uint32_t first, std::uint32_t count, const peel_xdp_slot& slot) {
+bool XdpProgram::write_slots(std::uint32_t first, std::uint32_t count, const peel_xdp_slot& slot) {
   constexpr std::uint32_t kBatch = 512;
   std::vector<std::uint32_t> numbers(std::min(count, kBatch));
   const std::vector<peel_xdp_slot> values(numbers.size(), slot);
@@ -225,9 +225,11 @@ void XdpProgram::write_slots(std::uint32_t first, std::uint32_t count, const pee
     auto written = std::min(end - first, kBatch);
     std::iota(numbers.begin(), numbers.begin() + written, first);
     first += written;
-    expect(bpf_map_update_batch(fd_of(skeleton_->maps.slots), numbers.data(), values.data(), &written, &options),
-           "Writing slots");
+    if (bpf_map_update_batch(fd_of(skeleton_->maps.slots), numbers.data(), values.data(), &written, &options) != 0) {
+      return false;
+    }
   }
+  return true;
 }
 
 peel_xdp_slot XdpProgram::read_slot(std::uint32_t number) const {
@@ -314,9 +316,9 @@ std::vector<peel_xdp_job_tally> XdpProgram::job_tallies(std::uint32_t job) const
   return read_cores<peel_xdp_job_tally>(fd_of(skeleton_->maps.job_tallies), job);
 }
 
-void XdpProgram::clear_job_tallies(std::uint32_t job) {
+bool XdpProgram::clear_job_tallies(std::uint32_t job) {
   const std::vector<peel_xdp_job_tally> zeros(cores());
-  expect(bpf_map_update_elem(fd_of(skeleton_->maps.job_tallies), &job, zeros.data(), BPF_ANY), "Clearing a count");
+  return bpf_map_update_elem(fd_of(skeleton_->maps.job_tallies), &job, zeros.data(), BPF_ANY) == 0;
 }
 
 }  // namespace peel::aggregator

@@ -40,8 +40,8 @@ class XdpProgram {
 
   // What the daemon writes while packets are handled.
   [[nodiscard]] peel_xdp_job& job(std::size_t number) noexcept { return jobs_[number]; }
-  // Of so many slots from the first one on.
-  void write_slots(std::uint32_t first, std::uint32_t count, const peel_xdp_slot& slot);
+  // Of so many slots from the first one on. False: the kernel had no memory for the call.
+  [[nodiscard]] bool write_slots(std::uint32_t first, std::uint32_t count, const peel_xdp_slot& slot);
   [[nodiscard]] peel_xdp_slot read_slot(std::uint32_t number) const;
   // Where a request to join came from; false: not by a port of this switch, or it is forgotten.
   [[nodiscard]] bool find_door(std::uint64_t challenge, peel_xdp_door& door) const;
@@ -56,7 +56,7 @@ class XdpProgram {
   // Of all cores.
   [[nodiscard]] std::vector<peel_xdp_tally> tallies() const;
   [[nodiscard]] std::vector<peel_xdp_job_tally> job_tallies(std::uint32_t job) const;
-  void clear_job_tallies(std::uint32_t job);
+  [[nodiscard]] bool clear_job_tallies(std::uint32_t job);
 
  private:
   struct Unload {
