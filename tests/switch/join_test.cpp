@@ -149,6 +149,15 @@ TEST(SwitchJoin, ADrainingSwitchTakesNoJobs) {
   expect_refusal_in_seconds(ErrorCode::unsupported, "is being shut down", [&] { (void)network.join(options(0, 1)); });
 }
 
+// The caller may not want what it was granted.
+TEST(SwitchJoin, AWorkerThatFailsAfterItJoinedLeaves) {
+  BadNetwork network;
+  SwitchOptions refusing = options(0, 1);
+  refusing.granted = [](const SwitchGrant&) { throw std::runtime_error("too few slots"); };
+  EXPECT_THROW((void)network.join(refusing), std::runtime_error);
+  EXPECT_EQ(network.jobs(), 0u);
+}
+
 // Its place is free again after seconds, and whoever waits for all begins the job anew.
 TEST(SwitchJoin, AWorkerThatDiesBeforeAllAreInGivesItsPlaceBack) {
   BadNetwork network;

@@ -27,15 +27,18 @@ class Station : public Breakage {
       : options_(options),
         port_(std::move(port)),
         membership_(*port_, options),
+        leaving_{membership_},
         traffic_(*port_, membership_.admittance(), options.rank, room()),
         pulse_([this] { return port_->open_pulse(membership_.admittance().life_port); },
                membership_.request(PEEL_VERB_KEEPALIVE), options.secret,
                {.silence = membership_.admittance().silence, .listens = membership_.admittance().life_port != 0}) {
-    if (!options.granted) return;
-    options.granted({.slots_wanted = options.slots,
-                     .slots = membership_.admittance().slot_count,
-                     .mtu = port_->mtu(),
-                     .packet_bytes = static_cast<unsigned>(packet_bytes())});
+    if (options.granted) {
+      options.granted({.slots_wanted = options.slots,
+                       .slots = membership_.admittance().slot_count,
+                       .mtu = port_->mtu(),
+                       .packet_bytes = static_cast<unsigned>(packet_bytes())});
+    }
+    leaving_.wanted = false;
   }
   // A process that was forked off is no worker, and has nothing to say.
   ~Station() {
@@ -73,6 +76,15 @@ class Station : public Breakage {
   [[nodiscard]] std::optional<Error> silence(const Pulse::News& news) const;
 
  private:
+  // Whatever throws while a station is made, its worker does not stay in the job.
+  struct Leaving {
+    Membership& membership;
+    bool wanted = true;
+    ~Leaving() {
+      if (wanted) membership.leave();
+    }
+  };
+
   void leave() noexcept {
     if (news().health != Pulse::Health::closed) membership_.leave();
   }
@@ -88,6 +100,7 @@ class Station : public Breakage {
   std::unique_ptr<Port> port_;
   pid_t owner_ = getpid();
   Membership membership_;
+  Leaving leaving_;
   Traffic traffic_;
   Pulse pulse_;
 };
