@@ -76,13 +76,15 @@ class BadNetwork {
     const std::lock_guard lock(mutex_);
     switch_ = process;
   }
+  // As it does on SIGTERM, at first.
+  void begin_to_drain() {
+    const std::lock_guard lock(mutex_);
+    aggregator_->jobs().drain();
+    tell();
+  }
   // As it does on SIGTERM; then it ends.
   void drain() {
-    {
-      const std::lock_guard lock(mutex_);
-      aggregator_->jobs().drain();
-      tell();
-    }
+    begin_to_drain();
     std::this_thread::sleep_for(std::chrono::milliseconds(250));
     {
       const std::lock_guard lock(mutex_);

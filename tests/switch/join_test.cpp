@@ -120,7 +120,7 @@ TEST(SwitchJoin, ATakenNameIsNamedAndItsJobGoesOn) {
 TEST(SwitchJoin, OtherSizesAreNamed) {
   BadNetwork network;
   std::jthread waits([&] { EXPECT_THROW((void)network.join(1, 2, "job", seconds(2)), Error); });
-  std::this_thread::sleep_for(milliseconds(200));
+  while (network.jobs() == 0) std::this_thread::sleep_for(milliseconds(1));
   expect_refusal_in_seconds(ErrorCode::disagreement, "different sizes", [&] { (void)network.join(options(0, 3)); });
 }
 
@@ -144,8 +144,7 @@ TEST(SwitchJoin, ASwitchThatIsKilledMeanwhileIsNamed) {
 
 TEST(SwitchJoin, ADrainingSwitchTakesNoJobs) {
   BadNetwork network;
-  std::jthread drains([&] { network.drain(); });
-  std::this_thread::sleep_for(milliseconds(20));
+  network.begin_to_drain();
   expect_refusal_in_seconds(ErrorCode::unsupported, "is being shut down", [&] { (void)network.join(options(0, 1)); });
 }
 
