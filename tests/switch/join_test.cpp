@@ -113,7 +113,10 @@ TEST(SwitchJoin, AnotherSecretIsNamed) {
 TEST(SwitchJoin, ATakenNameIsNamedAndItsJobGoesOn) {
   BadNetwork network;
   auto all = network.join_all(2);
-  expect_refusal_in_seconds(ErrorCode::disagreement, "the name is taken", [&] { (void)network.join(options(0, 2)); });
+  expect_refusal_in_seconds(ErrorCode::disagreement, "the name is taken by a job whose workers are alive",
+                            [&] { (void)network.join(options(0, 2)); });
+  expect_refusal_in_seconds(ErrorCode::disagreement, "the name is taken by a job whose workers are alive",
+                            [&] { (void)network.join(options(2, 3)); });  // a rank that nobody has
   expect_known_sums(all);
 }
 

@@ -55,8 +55,8 @@ enum peel_wire_reason {
   PEEL_REASON_DISAGREEMENT = 5,   // workers joined with different numbers
   PEEL_REASON_BAD_CHALLENGE = 6,  // say hello again
   PEEL_REASON_BAD_REQUEST = 7,
-  PEEL_REASON_NO_PORT = 8,      // results have no way of their own to a worker: do without the switch
-  PEEL_REASON_TAKEN = 9,        // a worker of that rank is in, and alive
+  PEEL_REASON_NO_PORT = 8,  // results have no way of their own to a worker: do without the switch
+  PEEL_REASON_TAKEN = 9,    // a job of that name is complete, or has a worker of that rank, and nobody of it is gone
   PEEL_REASON_BAD_SECRET = 10,  // the challenge is right and the MAC is not; not signed
   PEEL_REASON_DRAINING = 11,    // the switch is being shut down
 };
@@ -119,7 +119,7 @@ struct peel_control {
   uint64_t cookie;
   uint64_t joined;      // bitmap of the workers that are in
   uint64_t gone;        // and of those that left or died
-  uint64_t sequence;    // of KEEPALIVE and PING, each larger than the last
+  uint64_t sequence;    // of KEEPALIVE, each larger than the last; of PING, at random
   uint8_t worker;       // from 0
   uint8_t workers;      // how many there are
   uint16_t words;       // the most that fit a packet: of this worker; in replies, of the job

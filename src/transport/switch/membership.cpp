@@ -280,9 +280,8 @@ void Membership::refuse(peel_wire_reason reason) const {
       throw Error(ErrorCode::invalid_argument,
                   who + "it has another secret for this job. Give the workers the one that it was started with.");
     case PEEL_REASON_TAKEN:
-      throw Error(ErrorCode::disagreement, who + "the name is taken, since a worker of rank " +
-                                               std::to_string(options_.rank) +
-                                               " is in it and alive. Give every job a name of its own.");
+      throw Error(ErrorCode::disagreement,
+                  who + "the name is taken by a job whose workers are alive. Give every job a name of its own.");
     case PEEL_REASON_DISAGREEMENT:
       throw Error(ErrorCode::disagreement, who + "workers joined with different sizes, or two with rank " +
                                                std::to_string(options_.rank) +

@@ -210,7 +210,7 @@ class SwitchOperation final : public Operation {
              " It answers no sign of life either. See whether it and all workers still run, give slow workers a longer "
              "time-out, and make a new communicator.";
     }
-    return what + " It lives, and so do all " + std::to_string(station_->options().size) +
+    return what + " It lives, and has given up none of the " + std::to_string(station_->options().size) +
            " workers. Either one of them is late: give it a longer time-out; or packets of " +
            std::to_string(station_->packet_bytes()) +
            " bytes do not get through any more: see what MTU the path has. Then make a new communicator.";
