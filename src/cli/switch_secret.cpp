@@ -16,6 +16,7 @@ void add_secret_option(CLI::App& command, std::string& file) {
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -55,6 +56,11 @@ void refuse_if_others_have(std::FILE* open, const std::string& file) {
     throw Failure(fmt::format("cannot tell who may read {}; put the secret of the switch into a plain file", file));
   }
   if (S_ISCHR(status.st_mode)) return;  // a terminal
+  if (status.st_uid != 0 && status.st_uid != geteuid()) {
+    throw Failure(fmt::format(
+        "{0} belongs to another user, who can write it and so let himself in; make it yours, with 'chown {1} {0}'",
+        file, geteuid()));
+  }
   if ((status.st_mode & S_IROTH) != 0) {
     throw Failure(
         fmt::format("everybody on this machine can read {0}; make it yours alone, with 'chmod 600 {0}'", file));

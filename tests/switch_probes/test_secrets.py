@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import unittest
 
 import playground
 from playground import Probe, eventually
@@ -37,6 +38,14 @@ class Secrets(Probe):
             file = str(self.write("open", self.secret, mode=mode))
             self.start_refused("chmod 600", "--secret-file", file)
             self.start_refused("chmod 600", "--tenants", file)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give files away")
+    def test_files_of_other_users_are_refused(self):
+        file = self.write("foreign", self.secret)
+        os.chown(file, 12345, -1)
+        self.start_refused("belongs to another user", "--secret-file", str(file))
+        self.start_refused("belongs to another user", "--tenants", str(file))
+        self.refused("belongs to another user", "bench", "switch", "--switch", "127.0.0.1:9", "--secret-file", str(file))
 
     def test_files_that_the_group_can_read_are_taken(self):
         switch = self.start_switch(keys=("--secret-file", str(self.write("group", self.secret, mode=0o640))))
