@@ -8,6 +8,10 @@
 
 #ifdef PEEL_HAVE_SWITCH
 
+#include <fmt/format.h>
+
+#include <cstdio>
+
 #include "cli/switch_secret.h"
 #include "peel/switch.h"
 
@@ -44,12 +48,20 @@ class SwitchAndMore final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> join_switch(Communicator& beside, const SwitchAccess& access) {
+  const auto tell = [&](const SwitchGrant& grant) {
+    if (beside.rank() != 0 || grant.slots >= grant.slots_wanted) return;
+    fmt::print(stderr,
+               "peel: the switch gave {} of the {} slots that this job asked for, so sums may be slower; start it with "
+               "more --slots or fewer --jobs\n",
+               grant.slots, grant.slots_wanted);
+  };
   return std::make_unique<SwitchAndMore>(make_switch({.address = access.address,
                                                       .secret = read_secret(access.secret_file),
                                                       .job = access.job,
                                                       .rank = beside.rank(),
                                                       .size = beside.size(),
-                                                      .mtu = access.mtu}),
+                                                      .mtu = access.mtu,
+                                                      .granted = tell}),
                                          beside);
 }
 

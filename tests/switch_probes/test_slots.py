@@ -38,6 +38,14 @@ class Slots(Probe):
         eventually(lambda: re.search(r'event=refuse job="one more" .*why="no room"', switch.log()))
         self.assertIn("slots_wanted=", switch.log())
 
+    def test_a_benchmark_tells_that_it_got_fewer_slots(self):
+        switch = self.start_switch("--slots", "64", "--job-slots", "64", "--jobs", "4")
+        for slots, told in ((switch, True), (self.start_switch(), False)):
+            done = self.run_peel("bench", "allreduce", "--transport", "switch", "--switch", slots.address, "--secret-file",
+                                 str(self.secret_file), "--workers", "2", "--elements", "2^12", "--repeat", "1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("gave 16 of the 512 slots" in done.stderr, told, done.stderr)
+
     def test_a_second_job_of_the_same_name_leaves_the_first_alone(self):
         switch = self.start_switch()
         first = self.workers(switch, repeat=10**6)
