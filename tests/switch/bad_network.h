@@ -102,7 +102,8 @@ class BadNetwork {
   std::size_t jobs() {
     const std::lock_guard lock(mutex_);
     const auto& all = aggregator_->jobs().jobs();
-    return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const auto& job) { return job != nullptr; }));
+    return static_cast<std::size_t>(
+        std::count_if(all.begin(), all.end(), [](const auto& job) { return job != nullptr; }));
   }
   std::uint64_t packets_sent() {
     const std::lock_guard lock(mutex_);

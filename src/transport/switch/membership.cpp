@@ -22,7 +22,8 @@ constexpr milliseconds kGone{600};          // without an answer, if the switch'
 constexpr unsigned kReturned = 3;           // requests that it said so of
 constexpr milliseconds kAbsent{3000};       // likewise of one that never answered, which may be starting
 constexpr milliseconds kProbed{150};        // after the last answer, no other is to be expected
-constexpr milliseconds kUnprobed{3000};     // nothing gets through at all
+constexpr milliseconds kUnprobed{2000};     // nothing gets through at all
+constexpr milliseconds kAnswers{500};       // since the last answer of a switch that answers
 constexpr int kFarewells = 4;
 
 // What paths carry: Ethernet, with jumbo frames, in tunnels, IPv6's least and IPv4's.
@@ -76,15 +77,17 @@ void Membership::find_path() {
     refuse_late();
     const steady_clock::time_point now = steady_clock::now();
     if (path_ != 0 && now - answered_probe_ > kProbed) return;
-    if (path_ == 0 && probing_ && now - *probing_ > kUnprobed) refuse_path();
+    if (path_ == 0 && probing_ && now - *probing_ > kUnprobed && now - heard_ < kAnswers) {
+      refuse_path(ErrorCode::transport);
+    }
     wait = challenged_ == was_challenged ? std::min(2 * wait, kLongestWait) : kFirstWait;
   }
 }
 
-void Membership::refuse_path() const {
-  throw Error(ErrorCode::transport, "The switch at " + port_.switch_name() + " answers, but no packet of " +
-                                        std::to_string(candidates_.back()) +
-                                        " bytes gets there and back. See what MTU the path has, and raise it.");
+void Membership::refuse_path(ErrorCode code) const {
+  throw Error(code, "The switch at " + port_.switch_name() + " answers, but no packet of " +
+                        std::to_string(candidates_.back()) +
+                        " bytes gets there and back. See what MTU the path has, and raise it.");
 }
 
 void Membership::probe(std::size_t round) {
@@ -99,6 +102,7 @@ void Membership::probe(std::size_t round) {
     port_.send_control(datagram);
     if (round == 0) break;
   }
+  if (round > 1 && path_ == 0) say(PEEL_VERB_HELLO);  // which is short: does the switch answer at all?
 }
 
 void Membership::join() {
@@ -302,7 +306,7 @@ void Membership::give_up() const {
   }
   if (bad_secret_) refuse(PEEL_REASON_BAD_SECRET);
   if (taken_) refuse(PEEL_REASON_TAKEN);
-  if (path_ == 0 && probing_) refuse_path();
+  if (path_ == 0 && probing_) refuse_path(ErrorCode::timeout);  // longer packets had little time
   throw Error(ErrorCode::timeout, list_workers(everybody(options_.size) & ~joined_) + " of " +
                                       std::to_string(options_.size) + " did not join job '" + options_.job +
                                       "' at the switch " + port_.switch_name() +

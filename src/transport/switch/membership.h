@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "peel/error.h"
 #include "peel/switch.h"
 #include "switch/wire/control.h"
 #include "transport/switch/port.h"
@@ -57,7 +58,7 @@ class Membership {
   void take_returned(std::span<const std::uint8_t> quote);
   void refuse_late();
   void refuse_if_gone(Time now) const;
-  [[noreturn]] void refuse_path() const;
+  [[noreturn]] void refuse_path(ErrorCode code) const;
   [[noreturn]] void refuse(peel_wire_reason reason) const;
   [[noreturn]] void give_up() const;
   [[nodiscard]] unsigned words_in(unsigned mtu) const;
