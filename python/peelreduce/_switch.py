@@ -12,7 +12,7 @@ failure if somebody says that he gave up.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import logging
 import os
 import secrets
@@ -24,18 +24,21 @@ from itertools import count
 from . import _core
 from ._link import LinkFacts
 from ._rendezvous import CannotConnect, Round
-from .errors import Error, Misuse, TimedOut, TransportFailed
+from .errors import Error, Misuse, TimedOut
 
 _log = logging.getLogger("peelreduce")
 _VARIABLE = "PEEL_SWITCH_SECRET"
 _SLOTS = 256  # of a lane; two of them have what one communicator of the library has
 _LONGEST_PREFIX = 40  # a switch takes names of 63 bytes
 # Seconds of the first attempt to join, and by how much each further one is longer. Three workers on loopback join both
-# lanes in 0.015 s, or hear in 0.004 s that all of them are refused; if one alone is, the others know after 1.07 s.
-_ATTEMPT, _LONGER = 1.0, 4
+# lanes in 0.015 s, or hear in 0.004 s that all of them are refused; if one alone is, the others know after 1.07 s. A worker
+# needs two seconds to know that its path is too narrow, so it does in the second attempt, and the others after four.
+_ATTEMPT, _LONGER = 1.0, 3
 _SHORTEST = 0.1  # seconds, for the last attempt
 _JOINED, _LATE, _REFUSED, _LOST = "joined", "late: ", "refused: ", "lost: "  # what a worker tells of an attempt
 _WORD = 2.0  # seconds in which a worker that left has told why; it takes some milliseconds
+_SOMEBODY_LEFT = "a worker left before all had joined"  # as the library says; its other failures are final
+_BLANKS = " \t\r\n"  # around a secret, they do not count
 _MOVES_BUFFERS = ("split", "gather")
 
 
@@ -51,9 +54,11 @@ class Switch:
     or reset() is called. After that the switch is asked again.
 
     Args:
-        address: of the switch, as host:port.
-        secret: what lets workers in; that of the environment variable PEEL_SWITCH_SECRET unless it is given.
-        mtu: of packets to the switch, the same on all workers; 0 takes that of the route, up to 9,000.
+        address: of the switch, as host:port. Workers may reach it by different ones.
+        secret: what lets workers in; that of the environment variable PEEL_SWITCH_SECRET unless it is given. Blanks and
+            line ends around it do not count, and while the switch has two, workers may have either.
+        mtu: the most that packets to the switch may have; 0 takes that of the route, up to 9,000. All workers use the
+            smallest that one of them can.
         prefix: of the names of jobs, such as "team-a/", for a switch whose secrets are by prefix. At most 40 characters.
     """
 
@@ -65,8 +70,9 @@ class Switch:
     def __post_init__(self) -> None:
         if not hasattr(_core, "SwitchWorker"):
             raise _core.Error("This peelreduce was built without the transport over a switch, which needs Linux.")
-        if not self.secret:
-            object.__setattr__(self, "secret", os.environ.get(_VARIABLE, ""))
+        secret = self.secret.strip(_BLANKS) or os.environ.get(_VARIABLE, "").strip(_BLANKS)
+        object.__setattr__(self, "secret", secret)
+        object.__setattr__(self, "address", self.address.strip(_BLANKS))
         if not self.secret:
             raise ValueError(f"A switch needs a secret; give the one that it was started with, or set {_VARIABLE}.")
         if len(self.prefix) > _LONGEST_PREFIX or not all("!" <= character <= "~" for character in self.prefix):
@@ -74,11 +80,6 @@ class Switch:
                 f"The prefix of job names has at most {_LONGEST_PREFIX} letters, digits and signs of ASCII, and no spaces; "
                 f"{self.prefix!r} is not one."
             )
-
-    def fingerprint(self) -> str:
-        """The same for all workers that were told the same."""
-        told = repr((self.address, self.secret, self.mtu, self.prefix))
-        return hashlib.blake2s(told.encode(), digest_size=8).hexdigest()
 
     def draw_job(self) -> str:
         """A name that nobody else has, so that no two runs and no two groups ever meet in one job; a number follows it."""
@@ -153,7 +154,8 @@ def join_all(switch: Switch, round_: Round, lanes: int, timeout: float) -> list[
     """Has the workers of a round join a job for each lane. Raises Refused on all of them alike; an error that one of them
     raises, the others hear of in the round."""
     end = time.monotonic() + timeout
-    drawn = round_.collect("jobs", switch.draw_job(), timeout)[0]
+    told_by_all = [json.loads(one) for one in round_.collect("jobs", json.dumps([switch.draw_job(), switch.address]), timeout)]
+    drawn = told_by_all[0][0]
     for attempt in count():
         jobs = [f"{drawn}{attempt * lanes + lane}" for lane in range(lanes)]  # new ones, in which nobody was before
         transports: list[SwitchTransport] = []
@@ -178,8 +180,20 @@ def join_all(switch: Switch, round_: Round, lanes: int, timeout: float) -> list[
             if one.startswith(_REFUSED):
                 raise Refused(f"Worker {worker} was told: {one.removeprefix(_REFUSED)}")
         if time.monotonic() >= end:
-            raise TimedOut(next(one.removeprefix(_LATE) for one in everybody if one.startswith(_LATE)))
+            late = next(one.removeprefix(_LATE) for one in everybody if one.startswith(_LATE))
+            raise TimedOut(late + _difference([address for _, address in told_by_all]))
     raise AssertionError  # attempts do not end
+
+
+def _difference(addresses: list[str]) -> str:
+    """What is worth knowing if workers wait for each other in vain; empty if there is nothing."""
+    for worker, address in enumerate(addresses):
+        if address != addresses[0]:
+            return (
+                f" Worker 0 went to the switch at {addresses[0]} and worker {worker} to {address}; see whether that is one "
+                "switch."
+            )
+    return ""
 
 
 def _outcome(error: Error, round_: Round, attempt: str, *, is_over: bool) -> str:
@@ -188,7 +202,7 @@ def _outcome(error: Error, round_: Round, attempt: str, *, is_over: bool) -> str
         return _REFUSED + str(error)
     if isinstance(error, TimedOut) and is_over:  # before that, it is the switch that has not answered for long
         return _LATE + str(error)
-    if isinstance(error, TransportFailed) and round_.hear(attempt, (_LATE, _REFUSED), _WORD):
+    if _SOMEBODY_LEFT in str(error) and round_.hear(attempt, (_LATE, _REFUSED), _WORD):
         return _LOST + str(error)
     if isinstance(error, Misuse):  # such as a wrong secret
         raise CannotConnect(str(error)) from error

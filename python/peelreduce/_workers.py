@@ -42,7 +42,8 @@ class Workers:
         self._asker = Asker()
         self.store = Store(dist.PrefixStore("peelreduce", store), self._asker)
         self.host = _host()
-        self._dispatchers: dict[Switch | None, Dispatcher] = {}
+        self._dispatchers: dict[tuple[str, str] | None, Dispatcher] = {}  # by address and prefix of the switch
+        self._switches: dict[tuple[str, str], Switch] = {}  # as they were told last
         self._states: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
         self.is_closed = False
@@ -52,11 +53,18 @@ class Workers:
         return self.timeout if given is None else given
 
     def dispatcher(self, switch: Switch | None) -> Dispatcher:
-        """Shared by all states that go the same way."""
+        """Shared by all states that go the same way. A state may bring another secret, or another MTU, than those before:
+        lanes that are there stay, and the next ones are made with the latest.
+
+        Workers may know one switch by different addresses and have different secrets of it, and must meet all the same. So
+        they meet by the prefix, and by how many other switches this program has used before."""
         with self._lock:
-            if switch not in self._dispatchers:
-                self._dispatchers[switch] = Dispatcher(self._by(switch), _over_gloo if switch is None else _through(switch))
-            return self._dispatchers[switch]
+            way = None if switch is None else (switch.address, switch.prefix)
+            if way not in self._dispatchers:
+                self._dispatchers[way] = self._make_dispatcher(way)
+            if switch is not None:
+                self._switches[way] = switch
+            return self._dispatchers[way]
 
     def state_for(self, kind: tuple[Any, ...], make: Callable[[], State]) -> State:
         """That of tensors that came without one."""
@@ -96,12 +104,16 @@ class Workers:
             dispatcher.abort()
         self._asker.stop()
 
+    def _make_dispatcher(self, way: tuple[str, str] | None) -> Dispatcher:
+        if way is None:
+            return Dispatcher(_By(self, "gloo"), _over_gloo)
+        number = sum(known is not None and known[1] == way[1] for known in self._dispatchers)
+        switches = self._switches  # and not these workers, which it would keep alive
+        return Dispatcher(_By(self, f"switch/{number}/{way[1]}"), _through(lambda: switches[way]))
+
     def _all(self) -> list[Dispatcher]:
         with self._lock:
             return list(self._dispatchers.values())
-
-    def _by(self, switch: Switch | None) -> _By:
-        return _By(self, "gloo" if switch is None else f"switch/{switch.fingerprint()}")
 
 
 class _By:
@@ -122,10 +134,10 @@ def _over_gloo(round_: Round, lanes: int, timeout: float) -> list[Transport]:
     ]
 
 
-def _through(switch: Switch) -> Connect:
+def _through(latest: Callable[[], Switch]) -> Connect:
     def connect(round_: Round, lanes: int, timeout: float) -> list[Transport]:
         try:
-            return join_all(switch, round_, lanes, timeout)
+            return join_all(latest(), round_, lanes, timeout)
         except Refused as refused:
             _log.warning(
                 "Sums go over the process group and not through the switch, until their states are closed, one of them fails "

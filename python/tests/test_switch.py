@@ -415,10 +415,71 @@ def test_names_of_jobs_can_be_read_and_begin_with_the_prefix(running: Running) -
     assert all(re.fullmatch(pattern, job) for pattern, job in zip(patterns, first, strict=True)), first
     longest = running.switch(prefix=40 * "x")
     assert len(longest.draw_job()) + len("1234") <= 63
-    assert longest.fingerprint() != running.switch().fingerprint()
     for prefix in (41 * "x", "team a/", "team-ä/", "team-a\n"):
         with pytest.raises(ValueError, match="prefix of job names has at most 40 letters"):
             running.switch(prefix=prefix)
+
+
+def _differ(rank: int, size: int, running: Running) -> None:
+    port = running.address.rsplit(":", 1)[1]
+    told = [
+        running.switch(secret=_SECRET + "\r\n", mtu=1500),
+        peelreduce.Switch(f"localhost:{port}", secret=_SECRET),
+        running.switch(secret=" " + _SECRET, mtu=9000),
+    ]
+    _sum_through(size, told[rank])
+
+
+def test_workers_meet_whatever_they_call_the_switch(running: Running) -> None:
+    run_workers(3, _differ, running)
+
+
+def _guess_alone(rank: int, size: int, running: Running) -> None:
+    wrong = {"secret": "a guess, and a long one"} if rank == 1 else {}
+    begin = time.monotonic()
+    with pytest.raises(peelreduce.Misuse, match="it has another secret for this job"):
+        state = peelreduce.State(timeout=_LONG, transport=running.switch(**wrong))
+        peelreduce.all_reduce(torch.ones(10), state=state)
+    assert time.monotonic() - begin < _SOON
+    _sum_through(size, running.switch())  # with the right one, they meet again
+
+
+def test_a_wrong_secret_of_one_worker_is_told_to_all(running: Running) -> None:
+    run_workers(3, _guess_alone, running)
+
+
+def _go_elsewhere(rank: int, size: int, here: Running, there: Running) -> None:
+    switch = (there if rank == 1 else here).switch()
+    with pytest.raises(peelreduce.TimedOut, match=f"Worker 0 went to the switch at {here.address} and worker 1 to"):
+        peelreduce.all_reduce(torch.ones(10), state=peelreduce.State(timeout=2, transport=switch))
+
+
+@pytest.mark.slow
+def test_workers_that_go_to_different_switches_are_told() -> None:
+    with _run_switch() as here, _run_switch() as there:
+        run_workers(2, _go_elsewhere, here, there)
+
+
+def _have_a_narrow_path(rank: int, size: int, running: Running) -> None:
+    sentence = "The switch answers, but no packet of 576 bytes gets there and back."
+
+    class Narrow(peelreduce.Switch):
+        def join(self, *arguments: Any, **options: Any) -> Any:
+            if rank == 1:
+                time.sleep(options["within"])  # when the others have given up too
+                raise peelreduce.TransportFailed(sentence)
+            return super().join(*arguments, **options)
+
+    begin = time.monotonic()
+    with pytest.raises(peelreduce.TransportFailed, match=sentence):
+        state = peelreduce.State(timeout=_LONG, transport=Narrow(running.address, _SECRET))
+        peelreduce.all_reduce(torch.ones(10), state=state)
+    assert time.monotonic() - begin < _SOON
+
+
+@pytest.mark.slow
+def test_a_narrow_path_of_one_worker_is_told_to_all(running: Running) -> None:
+    run_workers(3, _have_a_narrow_path, running)
 
 
 def test_misuse_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
