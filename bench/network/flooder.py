@@ -3,8 +3,9 @@
 
     flooder.py KIND ADDRESS PORT --rate 4000 [--spoof 10.77.1.1,10.77.1.2]
 
-Then it prints one JSON line: what it sent, what came back, in packets and bytes. With --spoof (root), packets have these
-source addresses in turn, so that nothing comes back. Kinds:
+Then it prints one JSON line: what it sent, what came back, in packets and bytes. With --announce, there is a line before it
+as soon as the first packets are out. With --spoof (root), packets have these source addresses in turn, so that nothing comes
+back. Kinds:
 
     control64k  64 KiB that begin like a JOIN             data64k    64 KiB that begin like data
     hello       HELLO, each from a new incarnation        data       data of jobs that are not
@@ -118,7 +119,7 @@ def prove(path):
     return make("join")  # nobody is there
 
 
-def flood(path, kind, rate, stopped):
+def flood(path, kind, rate, stopped, announce=False):
     packets = [make(kind) for _ in range(VARIANTS)]
     tried = 0
     renew = began = time.monotonic()
@@ -130,6 +131,9 @@ def flood(path, kind, rate, stopped):
             path.send(packets[tried % len(packets)])
             tried += 1
         path.receive()
+        if announce and path.sent:
+            print(json.dumps({"kind": kind, "sent": path.sent}), flush=True)
+            announce = False
         if due < 64:
             time.sleep(0.001)
     seconds = time.monotonic() - began
@@ -146,6 +150,7 @@ def main():
     parser.add_argument("port", type=int)
     parser.add_argument("--rate", type=float, default=4000, help="packets a second (default 4000)")
     parser.add_argument("--seconds", type=float, default=1e9, help="how long, unless it is told to stop (SIGTERM)")
+    parser.add_argument("--announce", action="store_true", help="print a line when the first packets are out")
     parser.add_argument("--spoof", metavar="ADDRESSES", help="that packets come from, as in 10.77.1.1,10.77.1.2")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
@@ -155,7 +160,8 @@ def main():
         path = Spoofed(options.address, options.port, options.spoof.split(","))
     else:
         path = Straight(options.address, options.port)
-    print(json.dumps(flood(path, options.kind, options.rate, lambda: told or time.monotonic() > end)), flush=True)
+    print(json.dumps(flood(path, options.kind, options.rate, lambda: told or time.monotonic() > end, options.announce)),
+          flush=True)
     return 0
 
 

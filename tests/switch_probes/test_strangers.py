@@ -96,18 +96,28 @@ class Strangers(Probe):
             for _ in range(60):
                 stranger.sendmsg([hello * 50], cut_up, 0, ("127.0.0.1", switch.port))
 
+    def flood(self, kind, port):
+        """One that has begun, and lasts until it is told to end."""
+        flooder = subprocess.Popen(
+            [sys.executable, "-B", str(SOURCE / "bench/network/flooder.py"), kind, "127.0.0.1", str(port), "--rate", "4000",
+             "--announce"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self._end, flooder)
+        self.assertGreater(json.loads(flooder.stdout.readline())["sent"], 0)
+        return flooder
+
     def test_floods_leave_sums_right_and_are_told(self):
         switch = self.start_switch()
         for kind in ("control64k", "hello", "join", "proven", "query", "probe", "keepalive", "data", "data64k", "random"):
             with self.subTest(kind):
-                floods = [subprocess.Popen(
-                    [sys.executable, "-B", str(SOURCE / "bench/network/flooder.py"), kind, "127.0.0.1", str(port),
-                     "--rate", "4000", "--seconds", "1"], stdout=subprocess.PIPE, text=True)
-                    for port in (switch.port, switch.port + 1)]
-                self.assert_sums(self.workers(switch, job=kind, words=20000, repeat=8))
+                floods = [self.flood(kind, port) for port in (switch.port, switch.port + 1)]
+                for _ in range(3):  # they last longer than that
+                    self.assert_sums(self.workers(switch, job=kind, words=20000, repeat=8))
                 self.status(switch)
                 for flood in floods:
+                    self.assertIsNone(flood.poll())
+                    flood.terminate()
                     report = json.loads(flood.communicate(timeout=playground.PATIENCE)[0])
+                    self.assertGreater(report["sent"], 0)
                     self.assertLessEqual(report["reply_bytes"], report["sent_bytes"])
         self.overrun(switch)
         dropped = self.status(switch)["dropped"]
