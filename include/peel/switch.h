@@ -40,8 +40,9 @@ struct SwitchOptions {
 //
 // Collectives of all channels make one stream, so workers start them in one order (interleaves() is false). A thread
 // exchanges signs of life with the switch, also while the worker computes: a worker or a switch that died is an error
-// (`transport`) of all collectives. Where ICMP of its host gets through, that takes two seconds; else it takes as long
-// as the switch allows silence, 10 s. A switch that is being shut down says so, which takes half a second.
+// (`transport`) of all collectives. Where TCP or ICMP of its host gets through and no packet is lost, that takes two
+// seconds; else it takes at most as long as the switch allows silence, 10 s. A switch that is being shut down says so,
+// which takes half a second.
 std::unique_ptr<Communicator> make_switch(const SwitchOptions& options);
 
 }  // namespace peel
