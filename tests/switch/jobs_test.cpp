@@ -354,6 +354,16 @@ TEST_F(Jobs, AWorkerThatDiedAndStartsAnewGetsANewJob) {
 }
 
 // Slots of jobs that nobody can finish are the first to go.
+// Incarnations are no times: whoever starts later may have a smaller one.
+TEST_F(Jobs, AClockThatIsBehindIsNoMatter) {
+  const peel_control old = join_all(2, 1'000'000);
+  kill(old, 1);
+  const peel_control fresh = join_all(2, 7);
+  EXPECT_EQ(fresh.verb, PEEL_VERB_ADMITTED);
+  EXPECT_EQ(fresh.joined, 3u);
+  EXPECT_NE(fresh.cookie, old.cookie);
+}
+
 TEST_F(Jobs, StartingAnewNeedsNoMoreRoom) {
   for (std::uint64_t i = 1; i < 50; ++i) {
     const peel_control job = join_all(2, i);

@@ -208,9 +208,22 @@ class DeathsOfManyOnOneHost(NetworkProbe):
         self.net.close()
         return took
 
-    def kill_switch(self, count=MANY):
-        (workers,) = self.start(count=count, partners=False)
+    def kill_switch(self, plane="udp", count=MANY):
+        (workers,) = self.start(plane, count, partners=False)
         took = self.seconds_to_end(workers, "nobody listens", self.switch.kill)
+        self.net.close()
+        return took
+
+    def end_switch(self, plane="udp"):
+        """While its sums stand still, since one worker of each job is stopped."""
+        first, second = self.start(plane, count=2)
+        for worker in first:
+            worker.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        took = self.seconds_to_end(second, "shut down", lambda: self.switch.send_signal(signal.SIGTERM))
+        self.assertEqual(self.switch.wait(20), 0, self.switch.log())
+        for worker in first:
+            worker.process.kill()
         self.net.close()
         return took
 
@@ -221,7 +234,13 @@ class DeathsOfManyOnOneHost(NetworkProbe):
         self.assertLess(self.kill_workers("xdp"), SOON_OF_MANY)
 
     def test_a_switch_that_is_killed_is_noticed_by_all(self):
-        self.assertLess(self.kill_switch(2 * MANY), SOON_OF_MANY)
+        self.assertLess(self.kill_switch(count=2 * MANY), SOON_OF_MANY)
+
+    def test_a_switch_of_the_kernels_plane_that_is_killed_is_noticed_by_all(self):
+        self.assertLess(self.kill_switch("xdp"), SOON_OF_MANY)
+
+    def test_a_switch_of_the_kernels_plane_that_is_told_to_end_tells_its_workers(self):
+        self.assertLess(self.end_switch("xdp"), SOON_OF_MANY)
 
     def test_a_port_of_tcp_that_is_taken_is_done_without(self):
         """The switch says so, and ICMP alone tells of deaths."""
@@ -243,21 +262,35 @@ class DeathsOfManyOnOneHost(NetworkProbe):
 
     @slow
     def test_workers_that_are_killed_are_noticed_within_two_seconds(self):
-        assert_takes(self, 2, self.kill_workers)
+        for plane in ("udp", "xdp"):
+            with self.subTest(plane):
+                assert_takes(self, 2, lambda: self.kill_workers(plane))
 
     @slow
     def test_a_switch_that_is_killed_is_noticed_by_all_within_two_seconds(self):
-        assert_takes(self, 2, self.kill_switch)
+        for plane in ("udp", "xdp"):
+            with self.subTest(plane):
+                assert_takes(self, 2, lambda: self.kill_switch(plane))
+
+    @slow
+    def test_a_switch_that_is_told_to_end_tells_its_workers_within_half_a_second(self):
+        for plane in ("udp", "xdp"):
+            with self.subTest(plane):
+                assert_takes(self, 0.5, lambda: self.end_switch(plane))
 
     @slow
     def test_workers_that_are_stopped_for_five_seconds_are_no_alarm(self):
-        first, second = self.start()
-        self.pause([worker.process for worker in first], first + second)
+        for plane in ("udp", "xdp"):
+            with self.subTest(plane):
+                first, second = self.start(plane)
+                self.pause([worker.process for worker in first], first + second)
 
     @slow
     def test_a_switch_that_is_stopped_for_five_seconds_is_no_alarm(self):
-        (workers,) = self.start(partners=False)
-        self.pause([self.switch], workers)
+        for plane in ("udp", "xdp"):
+            with self.subTest(plane):
+                (workers,) = self.start(plane, partners=False)
+                self.pause([self.switch], workers)
 
     def pause(self, processes, workers):
         for number in (signal.SIGSTOP, signal.SIGCONT):
@@ -267,3 +300,7 @@ class DeathsOfManyOnOneHost(NetworkProbe):
         self.assertTrue(all(worker.running() for worker in workers))
         for event in ("death", "silence"):
             self.assertNotIn(f"event={event}", self.switch.log())
+        for process in [worker.process for worker in workers] + [self.switch]:
+            process.kill()
+            process.wait()
+        self.net.close()
