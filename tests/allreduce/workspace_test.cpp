@@ -168,7 +168,8 @@ class Mixture {
     return static_cast<double>(pools[0]->memory_bytes());
   }
 
-  // Three chunks are under way; a buffer that grew has room for half as much again; 1/8 for what is not spread evenly.
+  // Three chunks are under way; a buffer that grew has room for half as much again; 1/8 for what is not spread evenly;
+  // and 1 MiB for what does not follow from these sizes.
   [[nodiscard]] double bound(const std::vector<Strategy>& strategies) const {
     Roles roles;
     for (const Strategy strategy : strategies) roles.widen(roles_of(strategy, sizes_, kWorkers));
