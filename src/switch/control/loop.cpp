@@ -79,7 +79,7 @@ struct ControlLoop::Turn {
   Time ticked{};
   Time summarized = now();
   std::array<std::uint64_t, PEEL_DROPS> dropped{};
-  std::optional<Time> failed;  // when that was noted
+  std::optional<Time> failed = {};  // when that was noted
 
   // The kernel may have no memory for one call. That must not end the switch for all jobs.
   template <typename Action>
