@@ -1,6 +1,6 @@
 # The transport over a switch needs nothing but Linux's sockets, so it is in the library itself: whoever has that, Python
 # among them, has the transport. peel_switch is the switch, for the program and the tests; it is not installed.
-if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+if(PEEL_SWITCH AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   file(GLOB peel_worker_sources CONFIGURE_DEPENDS src/switch/wire/*.cpp src/switch/net/*.cpp src/transport/switch/*.cpp)
   if(NOT PEEL_BUILT)
     target_sources(peelreduce PRIVATE ${peel_worker_sources})

@@ -200,7 +200,9 @@ TEST_F(Jobs, WhatMembersMaySendIsNeverDropped) {
     applicant.now += Time{50};
     while (applicant.ask(Applicant::request(0, 2), endpoint(0)).verb != 0) {
     }
-    if (i % 2 == 0) EXPECT_EQ(applicant.ask(again, endpoint(0)).verb, PEEL_VERB_ADMITTED) << i;
+    if (i % 2 == 0) {
+      EXPECT_EQ(applicant.ask(again, endpoint(0)).verb, PEEL_VERB_ADMITTED) << i;
+    }
     EXPECT_EQ(keep_alive(job, 0).verb, PEEL_VERB_STATE) << i;
   }
 }
