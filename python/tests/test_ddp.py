@@ -14,6 +14,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from workers import run_until_told, run_workers, tell_error
 
+_slow = pytest.mark.slow
+
 
 class Recommender(torch.nn.Module):
     """Embeddings whose gradient is mostly zero, and layers whose is not; several buckets of equal size."""
@@ -63,7 +65,7 @@ def _train(
     return losses, weights, None if state is None else state.stats()
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=_slow)])
 def test_dense_is_what_plain_ddp_does(size: int) -> None:
     plain = run_workers(size, _train, None)
     ours = run_workers(size, _train, {"strategy": "dense"})
@@ -81,7 +83,9 @@ def test_with_two_workers_every_bit_is_that_of_plain_ddp(strategy: str) -> None:
         assert stats["bytes_sent"] < stats["dense_bytes"]
 
 
-@pytest.mark.parametrize("strategy", ["packed", "split", "sketch", "auto"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("packed", marks=_slow), "split", pytest.param("sketch", marks=_slow), "auto"]
+)
 def test_with_four_workers_the_sum_is_within_rounding(strategy: str) -> None:
     plain = run_workers(4, _train, None)
     ours = run_workers(4, _train, {"strategy": strategy}, 6, True)
@@ -140,7 +144,7 @@ def _resume(rank: int, size: int, strategy: str, interrupted: bool) -> torch.Ten
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-@pytest.mark.parametrize(("size", "strategy"), [(2, "auto"), (4, "split")])
+@pytest.mark.parametrize(("size", "strategy"), [(2, "auto"), pytest.param(4, "split", marks=_slow)])
 def test_a_resumed_run_equals_one_that_was_not_interrupted(size: int, strategy: str) -> None:
     whole = run_workers(size, _resume, strategy, False)
     resumed = run_workers(size, _resume, strategy, True)
@@ -175,7 +179,7 @@ def _resume_top_k(rank: int, size: int, options: dict, interrupted: bool) -> tor
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-@pytest.mark.parametrize(("size", "options"), [(2, {}), (3, {"strategy": "split"})])
+@pytest.mark.parametrize(("size", "options"), [(2, {}), pytest.param(3, {"strategy": "split"}, marks=_slow)])
 def test_a_resumed_selection_equals_one_that_was_not_interrupted(size: int, options: dict) -> None:
     whole = run_workers(size, _resume_top_k, options, False)
     resumed = run_workers(size, _resume_top_k, options, True)

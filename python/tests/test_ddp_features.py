@@ -76,7 +76,7 @@ def _join(rank: int, size: int) -> None:
             _check_equal(ours, plain, size)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_workers_may_have_different_numbers_of_batches(size: int) -> None:
     run_workers(size, _join)
 
@@ -107,7 +107,7 @@ def _compare_curves(rank: int, size: int) -> None:
             assert ours == pytest.approx(plain, rel=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_loss_curve_is_that_of_plain_ddp(size: int) -> None:
     run_workers(size, _compare_curves)
 

@@ -176,6 +176,7 @@ def _warnings(rank: int, size: int, share: float) -> list[str]:
     return heard
 
 
+@pytest.mark.slow
 def test_a_share_that_is_too_small_is_warned_of() -> None:
     (heard, _) = run_workers(2, _warnings, 0.02)
     assert len(heard) == 2  # once in a hundred steps

@@ -53,6 +53,7 @@ def _train_replicas(rank: int, size: int, ours: bool) -> torch.Tensor:
     return torch.cat([p.full_tensor().detach().flatten() for p in model.parameters()])
 
 
+@pytest.mark.slow
 def test_hybrid_shards_are_those_of_torch() -> None:
     plain = run_workers(4, _train_replicas, False)
     ours = run_workers(4, _train_replicas, True)
