@@ -30,20 +30,25 @@ struct Case {
   std::chrono::milliseconds timeout;
 };
 
-std::vector<float> gradient(unsigned rank) {
-  std::vector<float> x(kElements);
-  for (std::size_t i = rank; i < kElements; i += 30) x[i] = 0.5F;
-  return x;
+// Every step sums more than the one before, so that what it works in does not suffice: a worker that gets no more
+// memory fails there, and not somewhere inside of MPI, which may wait for memory without an end.
+std::vector<std::vector<float>> draw_gradients(unsigned rank) {
+  std::vector<std::vector<float>> gradients;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<float>& x = gradients.emplace_back(kElements << step);
+    for (std::size_t i = rank; i < x.size(); i += 30) x[i] = 0.5F;
+  }
+  return gradients;
 }
 
 void take_steps(FaultyCommunicator& communicator, const Case& now, const Fault& fault) {
-  std::vector<std::vector<float>> gradients(kSteps, gradient(communicator.rank()));
+  std::vector<std::vector<float>> gradients = draw_gradients(communicator.rank());
   if (now.stage == "before") fault.strike();
   for (int step = 0; step < kSteps; ++step) {
     if (now.victim && now.stage == "opening" && step == 0) communicator.arm(FaultyCommunicator::When::opening);
     if (now.victim && now.stage == "data" && step == 1) communicator.arm(FaultyCommunicator::When::data);
     if (now.stage == "between" && step == 1) fault.strike();
-    // The link is given, so that the opening is the first that workers do together; each step needs its own memory.
+    // The link is given, so that the opening is the first that workers do together.
     peel::State state({.link = peel::LinkFacts{}, .timeout = now.timeout});
     peel::allreduce(communicator, gradients[static_cast<std::size_t>(step)], state);
   }
