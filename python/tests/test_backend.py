@@ -239,7 +239,8 @@ class Model(Model):
         return {"loss": super().forward(rows).pow(2).mean()}
 model = Model()
 quiet = dict(report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True)
-arguments = TrainingArguments("unused", use_cpu=True, per_device_train_batch_size=4, num_train_epochs=1, **quiet)
+folder = os.path.dirname(__file__)
+arguments = TrainingArguments(folder, use_cpu=True, per_device_train_batch_size=4, num_train_epochs=1, **quiet)
 Trainer(model, arguments, train_dataset=[{"rows": one[0]} for one in rows]).train()
 """
 
