@@ -31,7 +31,7 @@ struct Case {
 };
 
 // Every step sums more than the one before, so that what it works in does not suffice: a worker that gets no more
-// memory fails there, and not somewhere inside of MPI, which may wait for memory without an end.
+// memory fails in the library. Where it could go on, such a worker once hung, perhaps inside of MPI.
 std::vector<std::vector<float>> draw_gradients(unsigned rank) {
   std::vector<std::vector<float>> gradients;
   for (int step = 0; step < kSteps; ++step) {
