@@ -1,4 +1,6 @@
 // peel bench: what is measured has a subcommand each.
+#include <CLI/CLI.hpp>
+
 #include "cli/commands.h"
 
 namespace peel::cli {

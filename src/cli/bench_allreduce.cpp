@@ -1,6 +1,7 @@
 // peel bench allreduce: strategies against the transport's own all-reduce, on threads of this process, on processes
 // under mpirun, or on GPUs. Every sum is verified.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,6 @@
 // peel bench codec: sweeps over shapes, sizes and codecs; every configuration is timed and verified.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <memory>

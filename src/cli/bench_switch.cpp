@@ -5,6 +5,7 @@
 #ifdef PEEL_HAVE_SWITCH
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <memory>

@@ -2,9 +2,11 @@
 // peel::Error or Failure; main() turns that into one sentence on standard error and the exit code.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "cli/failure.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace peel::cli {
 

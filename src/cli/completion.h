@@ -2,10 +2,13 @@
 // program parses them, so that it is never out of date.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace peel::cli {
 

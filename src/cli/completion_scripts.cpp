@@ -20,11 +20,14 @@ std::string all_paths(const std::vector<CompletedCommand>& commands, std::string
   return paths;
 }
 
-std::string replaced(std::string text, std::string_view characters, std::string_view before) {
-  for (std::size_t at = 0; (at = text.find_first_of(characters, at)) != std::string::npos; at += before.size() + 1) {
-    text.insert(at, before);
+// With a backslash before each of these characters.
+std::string escaped(std::string_view text, std::string_view characters) {
+  std::string all;
+  for (const char c : text) {
+    if (characters.find(c) != std::string_view::npos) all += '\\';
+    all += c;
   }
-  return text;
+  return all;
 }
 
 std::string in_quotes(const std::string& text) {
@@ -75,7 +78,7 @@ std::string zsh_function(const CompletedCommand& command) {
 // -o and --output exclude each other; --json takes its file or none. An action that begins with a blank is called as it
 // is written.
 std::string zsh_option(const CompletedOption& option) {
-  const std::string text = replaced(option.description, "[]:\\", "\\");
+  const std::string text = escaped(option.description, "[]:\\");
   std::string value;
   if (option.takes != Takes::nothing) {
     value = option.may_stand_alone ? "::" : ":";
@@ -96,7 +99,7 @@ std::string zsh_commands(const CompletedCommand& command, const std::vector<Comp
   std::string calls;
   for (const CompletedCommand& one : all) {
     if (one.path.empty() || one.path.substr(0, one.path.rfind(' ')) != command.path) continue;
-    names += " " + in_quotes(fmt::format("{}:{}", one.name(), one.description));
+    names += fmt::format(" {}", in_quotes(fmt::format("{}:{}", one.name(), one.description)));
     calls += fmt::format("        {}) {} ;;\n", one.name(), zsh_function(one));
   }
   return fmt::format(
@@ -112,12 +115,12 @@ std::string zsh_commands(const CompletedCommand& command, const std::vector<Comp
 std::string fish_option(const CompletedCommand& command, const CompletedOption& option) {
   std::string line = fmt::format("complete -c peel -n \"__peel_at '{}'\"", command.path);
   for (const std::string& name : option.names) {
-    line += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+    line += name.starts_with("--") ? fmt::format(" -l {}", name.substr(2)) : fmt::format(" -s {}", name.substr(1));
   }
   if (option.takes == Takes::file) line += " -r -F";
   if (option.takes == Takes::something) line += " -x";
   if (!option.values.empty()) line += fmt::format(" -a '{}'", fmt::join(option.values, " "));
-  return line + fmt::format(" -d '{}'\n", replaced(option.description, "'\\", "\\"));
+  return line + fmt::format(" -d '{}'\n", escaped(option.description, "'\\"));
 }
 
 }  // namespace
@@ -210,7 +213,7 @@ complete -c peel -f
     if (!command.path.empty()) {
       script += fmt::format("complete -c peel -n \"__peel_at '{}'\" -a {} -d '{}'\n",
                             command.path.substr(0, command.path.rfind(' ')), command.name(),
-                            replaced(command.description, "'\\", "\\"));
+                            escaped(command.description, "'\\"));
     }
     if (command.takes_files) script += fmt::format("complete -c peel -n \"__peel_at '{}'\" -F\n", command.path);
     if (!command.arguments.empty()) {

@@ -2,6 +2,7 @@
 // are threads of this process on links that are limited in user space, or whoever wrote the results that it is given:
 // scripts/demo runs them on a network.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <condition_variable>

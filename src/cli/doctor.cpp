@@ -1,5 +1,6 @@
 // peel doctor: what this build has and whether it works here. The first thing to look at when something is off.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <CLI/Version.hpp>
 
 #include <algorithm>

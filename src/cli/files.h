@@ -49,6 +49,16 @@ struct OutputOptions {
   const char* advice = "overwrite it with -f or name another file with -o";  // where the file exists
 };
 
+// What the user says of the files that a subcommand writes, and of what it tells on the way.
+struct FileOptions {
+  std::string output;  // of -o, "-" with -c, else empty
+  bool force = false;
+  bool quiet = false;
+  bool verbose = false;
+
+  [[nodiscard]] OutputOptions overwrite() const { return {.force = force}; }
+};
+
 // At most one at a time: a signal must find the partial file to remove.
 class Output {
  public:

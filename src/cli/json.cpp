@@ -1,5 +1,6 @@
 #include "cli/json.h"
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <span>
 

@@ -1,12 +1,15 @@
 // Reports for other programs.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/files.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace peel::cli {
 

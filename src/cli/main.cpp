@@ -1,5 +1,6 @@
 // peel: the codec on files, its measurements, and what it would gain. Exit codes: 0 done, 1 failed, 2 misused.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <exception>

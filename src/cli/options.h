@@ -14,14 +14,6 @@ namespace peel::cli {
 inline constexpr const char* kSuffix = ".peel";
 
 // -o, -c, -f, -q and -v, as in zstd.
-struct FileOptions {
-  std::string output;  // of -o, "-" with -c, else empty
-  bool force = false;
-  bool quiet = false;
-  bool verbose = false;
-
-  [[nodiscard]] OutputOptions overwrite() const { return {.force = force}; }
-};
 void add_file_options(CLI::App& command, FileOptions& options);
 
 void check_one_pipe(const std::vector<std::string>& inputs);  // standard input gives only once

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "cli/options.h"
+#include "cli/files.h"
 
 namespace peel::cli {
 

@@ -1,5 +1,6 @@
 // peel show: what a message is, without decoding it.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 

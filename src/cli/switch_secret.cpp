@@ -1,5 +1,7 @@
 #include "cli/switch_secret.h"
 
+#include <CLI/CLI.hpp>
+
 namespace peel::cli {
 
 void add_secret_option(CLI::App& command, std::string& file) {

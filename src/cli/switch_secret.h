@@ -2,10 +2,13 @@
 // everybody sees them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "switch/core/secrets.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace peel::cli {
 

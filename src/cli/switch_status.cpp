@@ -4,6 +4,7 @@
 #ifdef PEEL_HAVE_SWITCH
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <bit>
 #include <chrono>
