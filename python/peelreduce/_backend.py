@@ -107,7 +107,7 @@ class Kind:
         how = "averaged" if average else "summed"
         self.name = f"{what} of {tensor.device.type} {layout}{dtype} {list(tensor.shape)}, {how}"
         self._average = average
-        self.trials = Trials()
+        self.trials = Trials(one_tells=what == "all_reduce")  # a first reduce-scatter sends items, however many there are
         self.whole = WholeSums("auto")
 
     def state_of(self, tensor: torch.Tensor) -> ArrayState:

@@ -460,9 +460,9 @@ def test_subgroups_are_groups_of_their_own() -> None:
 # ---- tensors that are dense
 
 
-def _pattern(pays: Callable[[int], bool | None], count: int) -> str:
+def _pattern(pays: Callable[[int], bool | None], count: int, *, one_tells: bool = True) -> str:
     """Of tensors that are handed on (h) and summed (s)."""
-    trials, found = Trials(), ""
+    trials, found = Trials(one_tells=one_tells), ""
     for number in range(count):
         if not trials.hands_on():
             trials.learn()
@@ -480,12 +480,23 @@ def _pattern(pays: Callable[[int], bool | None], count: int) -> str:
 @pytest.mark.slow
 def test_dense_tensors_are_handed_on_between_trials() -> None:
     pauses = [32, 64, 128, 256, 512, 512]
-    assert _pattern(lambda number: False, 1534) == "".join(5 * "s" + pause * "h" for pause in pauses)
+    assert _pattern(lambda number: False, 1534, one_tells=False) == "".join(5 * "s" + pause * "h" for pause in pauses)
+    again = "".join("s" + (4 + pause) * "h" for pause in pauses[1:])
+    assert _pattern(lambda number: False, 37 + len(again)) == 5 * "s" + 32 * "h" + again
     assert "h" not in _pattern(lambda number: number % 2 == 1, 200)
     assert "h" not in _pattern(lambda number: None, 200)  # they fail
     assert _pattern(lambda number: number >= 300, 600) == (
-        5 * "s" + 32 * "h" + 5 * "s" + 64 * "h" + 5 * "s" + 128 * "h" + 5 * "s" + 256 * "h" + 100 * "s"
+        5 * "s" + 32 * "h" + "s" + 68 * "h" + "s" + 132 * "h" + "s" + 260 * "h" + "s" + 4 * "h" + 95 * "s"
     )
+    sparse_again = _pattern(lambda number: number == 37, 80)  # one sum that pays makes the next trial a first one
+    assert sparse_again == 5 * "s" + 32 * "h" + "s" + 4 * "h" + 5 * "s" + 32 * "h" + "s"
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_each_of_four_tensors_has_its_turn_in_trials(turn: int) -> None:
+    """Of one kind, in every step, of which one turns sparse."""
+    found = _pattern(lambda number: number > 40 and number % 4 == turn, 4000)
+    assert "sssss" in found[40:]
 
 
 def _dense(number: int, rank: int) -> torch.Tensor:
@@ -513,7 +524,7 @@ def _sum_at_random(rank: int, size: int) -> int:
 @pytest.mark.slow
 def test_workers_hand_on_the_same_tensors() -> None:
     handed_on = run_workers(3, _sum_at_random, backend="peel")
-    assert handed_on == 3 * [60 - 2 * 5]
+    assert handed_on == 3 * [60 - 5 - 1]
 
 
 # ---- what a work tells
