@@ -204,10 +204,15 @@ def _listening() -> set[Address]:
 
 
 def make_device() -> tuple[object, Address | None]:
-    """A device of Gloo, and where it listens."""
+    """A device of Gloo, and where it listens: on the first interface that GLOO_SOCKET_IFNAME names, as groups of torch do.
+    The default device does not look there, and takes the address that the name of this host has, which may be a loopback."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0].strip()
     with _making_device:
         before = _listening()
-        device = dist.ProcessGroupGloo.create_default_device()
+        if interface:
+            device = dist.ProcessGroupGloo.create_device(interface=interface)
+        else:
+            device = dist.ProcessGroupGloo.create_default_device()
         new = _listening() - before
     return device, new.pop() if len(new) == 1 else None
 

@@ -10,6 +10,7 @@ import pytest
 import torch.distributed as dist
 from peelreduce._rendezvous import Failure, Left, Pulse, Round, error_of, rounds
 from peelreduce._store import Asker, Store
+from peelreduce._transport import make_device
 
 
 def _store() -> Store:
@@ -140,3 +141,13 @@ def test_many_may_ask_whether_a_process_lives() -> None:
     made = [future.result() for future in _meet_all(_store(), 3 * [Left()])]
     for _ in range(100):
         assert made[0].who_is_gone() == ""
+
+
+def test_lanes_listen_on_the_interface_that_gloo_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo,eth7")
+    _, address = make_device()
+    assert address is not None
+    assert address[0] in ("127.0.0.1", "::1")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuch0")
+    with pytest.raises(RuntimeError):
+        make_device()
