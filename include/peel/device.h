@@ -12,7 +12,7 @@ namespace peel {
 class Device;
 
 namespace detail {
-class Course;
+class ChunkPlace;
 
 // The memory of one chunk under way, on the device.
 class DeviceSlot {
@@ -38,7 +38,7 @@ class Device {
   // Frees what nobody has borrowed. Where something is on the stream, memory goes back behind it, and is kept for the
   // chunks to come; else the system or the allocator has it then.
   virtual void trim() = 0;
-  [[nodiscard]] virtual std::unique_ptr<detail::Course> make_course(Strategy strategy) = 0;
+  [[nodiscard]] virtual std::unique_ptr<detail::ChunkPlace> make_place() = 0;  // for one chunk
 };
 
 }  // namespace peel

@@ -2,7 +2,7 @@
 // and checked by the vitals that travel with the index: what does not fit is encoded again, in the same call.
 #pragma once
 
-#include "allreduce/course.h"
+#include "allreduce/strategy_run.h"
 #include "allreduce/vitals.h"
 
 namespace peel::detail {

@@ -22,7 +22,7 @@ class ChunkPlans {
   [[nodiscard]] ChunkShape shape_of(const SummedArray& array, std::size_t chunk) const;
   [[nodiscard]] bool all_dense() const;
   // Whether a chunk writes before the opening is complete. It may be encoded while the opening is under way, which may
-  // yet refuse it or plan it anew; so nothing may be written then. A dense course averages in place, and gains nothing
+  // yet refuse it or plan it anew; so nothing may be written then. A dense run averages in place, and gains nothing
   // by an early start; on a device a sketch does so, too.
   [[nodiscard]] bool writes_at_once(const StateOptions& options, const SummedArray& array) const;
 

@@ -8,19 +8,19 @@
 namespace peel::detail {
 
 void ChunkQueue::advance() {
-  while (asks_.empty()) {
+  while (requests_.empty()) {
     admit();
     if (queue_.empty()) return;
     Active& first = *queue_.front();
     if (first.outstanding != 0) return;
     first.chunk.scratch.note_use();  // with what has been received
-    first.course->step(first.chunk, asks_);
+    first.chunk.place->step(*first.run, first.chunk, requests_);
     first.chunk.scratch.note_use();
-    if (asks_.empty()) {
+    if (requests_.empty()) {
       retire();
       continue;
     }
-    first.outstanding = static_cast<unsigned>(asks_.size());
+    first.outstanding = static_cast<unsigned>(requests_.size());
     accounting_.report.rounds = std::max(accounting_.report.rounds, ++first.rounds);
     queue_.push_back(std::move(queue_.front()));
     queue_.pop_front();
@@ -28,9 +28,9 @@ void ChunkQueue::advance() {
 }
 
 Collective* ChunkQueue::take() {
-  if (asks_.empty()) return nullptr;
-  Collective* const first = asks_.front();
-  asks_.erase(asks_.begin());
+  if (requests_.empty()) return nullptr;
+  Collective* const first = requests_.front();
+  requests_.erase(requests_.begin());
   return first;
 }
 
@@ -46,8 +46,8 @@ bool ChunkQueue::complete(const Collective& done) {
 }
 
 void ChunkQueue::withdraw() {
-  for (const auto& active : queue_) active->course->withdraw();
-  asks_.clear();
+  for (const auto& active : queue_) active->chunk.place->withdraw();
+  requests_.clear();
   queue_.clear();
   admitted_ = 0;
 }
@@ -88,17 +88,22 @@ std::unique_ptr<ChunkQueue::Active> ChunkQueue::make_active(std::size_t number) 
                                                 .view = array_.view(range, options.grain, factor, scratch, part),
                                                 .choice = choice,
                                                 .backend = backend_,
-                                                .residual = array_.residual_of(range)},
-                                      .course = make_course_of(number, choice.strategy)});
+                                                .residual = array_.residual_of(range),
+                                                .place = make_place()},
+                                      .run = make_run_of(number, choice.strategy)});
   if (!active->chunk.estimates()) active->chunk.clear_residual();
   return active;
 }
 
-std::unique_ptr<Course> ChunkQueue::make_course_of(std::size_t number, Strategy strategy) const {
+std::unique_ptr<StrategyRun> ChunkQueue::make_run_of(std::size_t number, Strategy strategy) const {
   if (array_.scattered()) {
     return make_scatter(array_.dense(), array_.pieces_of(plans_.layout().chunks[number], world_.size));
   }
-  return array_.on_device() ? world_.device->make_course(strategy) : make_course(strategy);
+  return make_run(strategy);
+}
+
+std::unique_ptr<ChunkPlace> ChunkQueue::make_place() const {
+  return array_.on_device() ? world_.device->make_place() : make_host_place();
 }
 
 void ChunkQueue::retire() {

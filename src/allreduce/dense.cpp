@@ -1,58 +1,52 @@
 // dense: the array itself is summed, in place.
-#include <algorithm>
-
-#include "allreduce/average.h"
-#include "allreduce/course.h"
-#include "peel/items.h"
+#include "allreduce/strategy_run.h"
 
 namespace peel::detail {
 
 namespace {
 
-class DenseCourse : public Course {
- public:
-  void step(Chunk& chunk, Asks& asks) override {
-    if (!asked_) {
-      const Dense x = chunk.view.dense();
-      const std::span bytes(static_cast<std::byte*>(x.data), x.size * size_of(x.type));
-      average(chunk, x.type, bytes);
-      ask_sum(chunk.scratch.collectives[0], x.type, bytes, asks);
-      asked_ = true;
-      return;
+class DenseRun final : public StrategyRun {
+ protected:
+  void advance(Chunk& chunk, Requests& requests) override {
+    switch (stage_) {
+      case Stage::begin:
+        return sum(chunk, requests);
+      case Stage::sent:
+        return learn(chunk, requests);
+      case Stage::counting:
+        learn_count(chunk.history, chunk.place->counted_items(chunk));
+        return finish_with_grain(chunk, requests);
     }
-    const Timed timed(chunk.report.decode_s, "peel decode dense");
-    report_exactness(chunk.report, Exactness::as_dense);
-    chunk.report.union_elements += chunk.view.elements();
-    chunk.report.items += chunk.view.elements();
-    learn(chunk);
   }
 
  private:
-  static void average(Chunk& chunk, ElementType type, std::span<std::byte> bytes) {
-    const Timed timed(chunk.report.encode_s, "peel average");
-    multiply(type, chunk.view.factor(), bytes, bytes.data());
+  enum class Stage : std::uint8_t { begin, sent, counting };
+
+  void sum(Chunk& chunk, Requests& requests) {
+    const Dense x = chunk.view.dense();
+    chunk.place->average(chunk);
+    request_sum(chunk, x.type, {static_cast<std::byte*>(x.data), x.size * size_of(x.type)}, requests);
+    stage_ = Stage::sent;
   }
 
-  // The union of a dense sum is not counted at each step. When it was last looked at, it was about as dense.
-  static void learn(Chunk& chunk) {
-    if (chunk.options.strategy == Strategy::dense) return;  // nobody will ask
-    if (note_dense_step(chunk)) count_items(chunk);
-    learn_grain(chunk);
+  // The union of a dense sum is not counted at each step. When it was last looked at, it was about as dense. Where no
+  // grain is looked for, items are counted now and then all the same: dense may have become too much.
+  void learn(Chunk& chunk, Requests& requests) {
+    report_exactness(chunk.report, Exactness::as_dense);
+    chunk.report.union_elements += chunk.view.elements();
+    chunk.report.items += chunk.view.elements();
+    if (chunk.options.strategy == Strategy::dense) return finish();  // nobody will ask
+    if (!note_dense_step(chunk)) return finish_with_grain(chunk, requests);
+    chunk.place->count_items(chunk);
+    chunk.place->fence(chunk, requests);
+    stage_ = Stage::counting;
   }
 
-  // Where no grain is looked for, items are counted now and then all the same: dense may have become too much.
-  static void count_items(Chunk& chunk) {
-    Support& support = chunk.scratch.support;
-    const Dense sum = chunk.view.dense();
-    scan(chunk.choice.plan, ConstDense(sum.data, sum.size, sum.type), support, chunk.execution());
-    learn_count(chunk.history, support.items());
-  }
-
-  bool asked_ = false;
+  Stage stage_ = Stage::begin;
 };
 
 }  // namespace
 
-std::unique_ptr<Course> make_dense() { return std::make_unique<DenseCourse>(); }
+std::unique_ptr<StrategyRun> make_dense() { return std::make_unique<DenseRun>(); }
 
 }  // namespace peel::detail

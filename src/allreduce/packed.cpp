@@ -5,95 +5,104 @@
 #include <algorithm>
 
 #include "allreduce/calibration.h"
-#include "allreduce/course.h"
-#include "allreduce/tagged_index.h"
-#include "peel/items.h"
+#include "allreduce/strategy_run.h"
 
 namespace peel::detail {
 
 namespace {
 
-class PackedCourse : public Course {
- public:
-  void step(Chunk& chunk, Asks& asks) override {
+class PackedRun final : public StrategyRun {
+ protected:
+  void advance(Chunk& chunk, Requests& requests) override {
     switch (stage_) {
       case Stage::begin:
-        return knows(chunk) ? send_index(chunk, asks) : ask_vitals(chunk, asks);
+        return knows(chunk) ? send_index(chunk, requests) : summarize(chunk, requests);
       case Stage::calibrating:
-        return calibrate(chunk, asks);
+        return calibrate(chunk, requests);
       case Stage::index_sent:
-        return send_values(chunk, asks);
+        return take_index(chunk, requests);
+      case Stage::packing:
+        return send_values(chunk, requests);
       case Stage::values_sent:
-        return finish(chunk);
+        return decode(chunk, requests);
+      case Stage::decoding:
+        return learn(chunk, requests);
     }
   }
 
  private:
-  enum class Stage : std::uint8_t { begin, calibrating, index_sent, values_sent };
+  enum class Stage : std::uint8_t { begin, calibrating, index_sent, packing, values_sent, decoding };
 
   static bool knows(const Chunk& chunk) {
     return !has_scale(chunk.choice.plan) || (chunk.history.steps != 0 && chunk.history.has_magnitude != 0);
   }
 
-  void ask_vitals(Chunk& chunk, Asks& asks) {
-    index_.ask_vitals(chunk, asks);
+  void summarize(Chunk& chunk, Requests& requests) {
+    chunk.place->request_summary(chunk, requests);
     stage_ = Stage::calibrating;
   }
 
-  void calibrate(Chunk& chunk, Asks& asks) {
-    const Vitals seen = index_.take(chunk);
+  void calibrate(Chunk& chunk, Requests& requests) {
+    const Vitals seen = chunk.place->summary(chunk);
     if (!seen.finite) refuse_unfit(chunk, Unfit::not_finite);
     learn_magnitude(chunk, seen);
     plan_again(chunk);
-    send_index(chunk, asks);
+    send_index(chunk, requests);
   }
 
-  void send_index(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode packed");
-    ChunkScratch& scratch = chunk.scratch;
-    const Plan& plan = chunk.choice.plan;
-    chunk.view.scan(plan, scratch.support, chunk.execution());
-    // Without a scale nobody asks how large values are, or whether they are finite.
-    const Vitals own = has_scale(plan) ? own_vitals(chunk) : Vitals{.items = scratch.support.items(), .magnitude = {}};
-    if (own.finite) {
-      encode_index(plan, scratch.support, scratch.message, chunk.execution());
-    } else {  // nothing is sent but the word of it
-      scratch.message = Message(plan);
-    }
-    index_.ask(chunk, own, asks);
+  void send_index(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::encode_s, "peel encode packed");
+    chunk.place->request_index(chunk, requests);
     stage_ = Stage::index_sent;
   }
 
-  void send_values(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel pack");
-    ChunkScratch& scratch = chunk.scratch;
-    seen_ = index_.take(chunk);
+  void take_index(Chunk& chunk, Requests& requests) {
+    seen_ = chunk.place->summary(chunk);
     if (has_scale(chunk.choice.plan)) {
       if (!seen_.finite) refuse_unfit(chunk, Unfit::not_finite);
-      const bool overflowed = (scratch.message.flags() & kFlagOverflow) != 0;
+      const bool overflowed = chunk.place->overflowed(chunk);
       if (outdated_scale(chunk, seen_, overflowed)) {
         if (++attempts_ > 2) refuse_unfit(chunk, Unfit::out_of_range);
         report_rescale(chunk, overflowed);
         plan_again(chunk);
-        return send_index(chunk, asks);
+        return send_index(chunk, requests);
       }
     }
-    encode_values(chunk.choice.plan, scratch.support, scratch.message, chunk.execution());
-    ask_sum(scratch.collectives[0], chunk.choice.plan.payload_type(), scratch.message.payload, asks);
+    pack(chunk, requests);
+  }
+
+  void pack(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::encode_s, "peel pack");
+    chunk.place->encode_values(chunk);
+    chunk.place->fence(chunk, requests);
+    stage_ = Stage::packing;
+  }
+
+  void send_values(Chunk& chunk, Requests& requests) {
+    const auto values = chunk.place->values(chunk);
+    if (!values) return pack(chunk, requests);
+    request_sum(chunk, chunk.choice.plan.payload_type(), *values, requests);
     stage_ = Stage::values_sent;
   }
 
-  void finish(Chunk& chunk) {
-    const Timed timed(chunk.report.decode_s, "peel decode packed");
+  void decode(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::decode_s, "peel decode packed");
+    chunk.place->decode(chunk);
+    chunk.place->fence(chunk, requests);
+    stage_ = Stage::decoding;
+  }
+
+  void learn(Chunk& chunk, Requests& requests) {
+    const std::optional<Decoded> sum = chunk.place->decoded(chunk);
+    if (!sum) return decode(chunk, requests);
     const Plan& plan = chunk.choice.plan;
-    const Recovery recovery = chunk.view.decode(plan, chunk.scratch.message, {.execution = chunk.execution()});
     const bool native = plan.cells() == CellType::native;
     report_exactness(chunk.report, native ? Exactness::as_dense : Exactness::fixed_point);
     report_scale(chunk.report, plan);
-    chunk.report.items += recovery.items;
-    chunk.report.union_elements += recovery.items * plan.grain();
-    chunk.history.learn(recovery.items, std::min(seen_.items, recovery.items));
-    learn_grain(chunk);
+    chunk.report.items += sum->items;
+    chunk.report.union_elements += sum->items * plan.grain();
+    chunk.history.learn(sum->items, std::min(seen_.items, sum->items));
+    finish_with_grain(chunk, requests);
   }
 
   static void plan_again(Chunk& chunk) {
@@ -101,13 +110,12 @@ class PackedCourse : public Course {
   }
 
   Stage stage_ = Stage::begin;
-  TaggedIndex index_;
   unsigned attempts_ = 0;
   Vitals seen_;
 };
 
 }  // namespace
 
-std::unique_ptr<Course> make_packed() { return std::make_unique<PackedCourse>(); }
+std::unique_ptr<StrategyRun> make_packed() { return std::make_unique<PackedRun>(); }
 
 }  // namespace peel::detail

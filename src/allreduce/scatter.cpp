@@ -1,4 +1,4 @@
-// The courses of a reduce-scatter. Chunk c holds the c-th piece of every worker's share; worker w's piece goes to w,
+// The runs of a reduce-scatter. Chunk c holds the c-th piece of every worker's share; worker w's piece goes to w,
 // which adds what it gets in rank order. `split` sends items, `dense` the elements themselves: one round either way.
 #include "allreduce/scatter.h"
 
@@ -14,17 +14,19 @@ namespace peel::detail {
 
 namespace {
 
-class ScatterCourse : public Course {
+class ScatterRun final : public StrategyRun {
  public:
-  ScatterCourse(Dense x, std::vector<Share> pieces) : x_(x), pieces_(std::move(pieces)) {}
+  ScatterRun(Dense x, std::vector<Share> pieces) : x_(x), pieces_(std::move(pieces)) {}
 
-  void step(Chunk& chunk, Asks& asks) override {
+ protected:
+  void advance(Chunk& chunk, Requests& requests) override {
     const bool items = chunk.choice.strategy == Strategy::split;
     if (!sent_) {
-      items ? send_items(chunk, asks) : send_elements(chunk, asks);
+      items ? send_items(chunk, requests) : send_elements(chunk, requests);
       sent_ = true;
     } else {
       items ? add_received_items(chunk) : add_received_elements(chunk);
+      finish();
     }
   }
 
@@ -45,16 +47,14 @@ class ScatterCourse : public Course {
                        .phase = static_cast<std::uint32_t>((grain - piece.begin % grain) % grain),
                        .index = Index::bitmap});
   }
-  Collective& all_to_all(Chunk& chunk, Asks& asks) {
-    Collective& move = chunk.scratch.collectives[0];
-    move.kind = Collective::Kind::all_to_all;
+  Collective& all_to_all(Chunk& chunk, Requests& requests) {
+    Collective& move = request(chunk, Collective::Kind::all_to_all, requests);
     move.send.assign(chunk.world.size, {});
-    asks.push_back(&move);
     return move;
   }
 
-  void send_items(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode scatter");
+  void send_items(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::encode_s, "peel encode scatter");
     ChunkScratch& scratch = chunk.scratch;
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       const Plan plan = plan_of(chunk, pieces_[w]);
@@ -68,7 +68,7 @@ class ScatterCourse : public Course {
                   .items = scratch.support.items()},
                  scratch.list, scratch.messages[w]);
     }
-    Collective& move = all_to_all(chunk, asks);
+    Collective& move = all_to_all(chunk, requests);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       set_message_count(own_items_, scratch.messages[w]);
       if (w != chunk.world.rank) move.send[w] = scratch.messages[w];
@@ -76,7 +76,7 @@ class ScatterCourse : public Course {
   }
 
   void add_received_items(Chunk& chunk) {
-    const Timed timed(chunk.report.decode_s, "peel add scatter");
+    const auto timing = chunk.place->timing(chunk, &Report::decode_s, "peel add scatter");
     ChunkScratch& scratch = chunk.scratch;
     const unsigned rank = chunk.world.rank;
     const Plan plan = plan_of(chunk, pieces_[rank]);
@@ -94,12 +94,12 @@ class ScatterCourse : public Course {
     expand(plan, scratch.words, scratch.values.data(), array_of(pieces_[rank]), chunk.execution());
     chunk.report.items += items;
     chunk.report.union_elements += items * plan.grain();
-    finish(chunk, everybodys / chunk.world.size);
+    learn(chunk, everybodys / chunk.world.size);
   }
 
-  void send_elements(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode scatter");
-    Collective& move = all_to_all(chunk, asks);
+  void send_elements(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::encode_s, "peel encode scatter");
+    Collective& move = all_to_all(chunk, requests);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       const std::span<const std::byte> piece = piece_to_add(chunk, w);
       (w == chunk.world.rank ? own_ : move.send[w]) = piece;
@@ -118,7 +118,7 @@ class ScatterCourse : public Course {
   }
 
   void add_received_elements(Chunk& chunk) {
-    const Timed timed(chunk.report.decode_s, "peel add scatter");
+    const auto timing = chunk.place->timing(chunk, &Report::decode_s, "peel add scatter");
     const Share& mine = pieces_[chunk.world.rank];
     std::vector<const std::byte*> parts(chunk.world.size);
     for (unsigned w = 0; w < chunk.world.size; ++w) {
@@ -133,11 +133,11 @@ class ScatterCourse : public Course {
     add_arrays(x_.type, parts, mine.end - mine.begin, at(mine));
     chunk.report.items += mine.end - mine.begin;
     chunk.report.union_elements += mine.end - mine.begin;
-    finish(chunk, chunk.history.own_items);
+    learn(chunk, chunk.history.own_items);
   }
 
   // Nobody sees the whole sum, so the union is not known; what decides is how many items a worker has to send.
-  static void finish(Chunk& chunk, std::uint64_t own_items) {
+  static void learn(Chunk& chunk, std::uint64_t own_items) {
     report_exactness(chunk.report, Exactness::rounded_once);
     chunk.history.learn(own_items, own_items);
   }
@@ -151,8 +151,8 @@ class ScatterCourse : public Course {
 
 }  // namespace
 
-std::unique_ptr<Course> make_scatter(Dense x, std::vector<Share> pieces) {
-  return std::make_unique<ScatterCourse>(x, std::move(pieces));
+std::unique_ptr<StrategyRun> make_scatter(Dense x, std::vector<Share> pieces) {
+  return std::make_unique<ScatterRun>(x, std::move(pieces));
 }
 
 // Sending elements tells nothing about how many are zero, so items are tried again now and then.

@@ -8,181 +8,146 @@
 //
 // Without knowledge of sizes and magnitudes (the first step) a round of vitals alone comes first.
 #include <algorithm>
-#include <cstring>
 
 #include "allreduce/calibration.h"
-#include "allreduce/course.h"
 #include "allreduce/sketch_rules.h"
-#include "allreduce/tagged_index.h"
-#include "codec/values.h"
-#include "peel/items.h"
+#include "allreduce/strategy_run.h"
 
 namespace peel::detail {
 
 namespace {
 
-class SketchCourse : public Course {
- public:
-  void step(Chunk& chunk, Asks& asks) override {
+class SketchRun final : public StrategyRun {
+ protected:
+  void advance(Chunk& chunk, Requests& requests) override {
     switch (stage_) {
       case Stage::begin:
-        return knows_sketch(chunk) ? encode_message(chunk, asks) : ask_vitals(chunk, asks);
+        chunk.place->begin_sketch(chunk);
+        return knows_sketch(chunk) ? encode(chunk, requests) : summarize(chunk, requests);
       case Stage::calibrating:
-        return calibrate(chunk, asks);
+        return calibrate(chunk, requests);
       case Stage::sent:
-        return check(chunk, asks);
+        return check(chunk, requests);
+      case Stage::decoding:
+        return take_sum(chunk, requests);
+      case Stage::estimating:
+        chunk.energy.add(chunk.place->energy(chunk), load(chunk), trusted(chunk));
+        return learn(chunk, requests);
       case Stage::repairing:
-        return finish_repair(chunk);
+        return put_repaired(chunk, requests);
+      case Stage::repaired:
+        return learn(chunk, requests);
       case Stage::replaced:
-        return packed_->step(chunk, asks);
+        return step_packed(chunk, requests);
     }
   }
 
  private:
-  enum class Stage : std::uint8_t { begin, calibrating, sent, repairing, replaced };
+  enum class Stage : std::uint8_t { begin, calibrating, sent, decoding, estimating, repairing, repaired, replaced };
 
-  void ask_vitals(Chunk& chunk, Asks& asks) {
-    index_.ask_vitals(chunk, asks);
+  void summarize(Chunk& chunk, Requests& requests) {
+    chunk.place->request_summary(chunk, requests);
     stage_ = Stage::calibrating;
   }
 
-  void calibrate(Chunk& chunk, Asks& asks) {
-    const Vitals seen = index_.take(chunk);
-    if (!seen.finite) return replace(chunk, asks, Unfit::not_finite);
+  void calibrate(Chunk& chunk, Requests& requests) {
+    const Vitals seen = chunk.place->summary(chunk);
+    if (!seen.finite) return replace(chunk, requests, Unfit::not_finite);
     calibrate_sketch(chunk, seen);
-    encode_message(chunk, asks);
+    encode(chunk, requests);
   }
 
-  void encode_message(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.encode_s, "peel encode sketch");
-    ChunkScratch& scratch = chunk.scratch;
-    const Plan& plan = chunk.choice.plan;
-    chunk.view.scan(plan, scratch.support, chunk.execution());
-    const Vitals own = own_vitals(chunk);
-    if (own.finite) {
-      encode(plan, scratch.support, scratch.message, chunk.execution());
-    } else {  // nothing is sent but the word of it
-      scratch.message = Message(plan);
-    }
-    index_.ask(chunk, own, asks);
-    ask_sum(scratch.collectives[1], plan.payload_type(), scratch.message.payload, asks);
+  void encode(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::encode_s, "peel encode sketch");
+    chunk.place->request_sketch(chunk, requests);
     stage_ = Stage::sent;
   }
 
-  void check(Chunk& chunk, Asks& asks) {
-    ChunkScratch& scratch = chunk.scratch;
-    seen_ = index_.take(chunk);
-    if (!seen_.finite) return replace(chunk, asks, Unfit::not_finite);
-    const bool overflowed = (scratch.message.flags() & kFlagOverflow) != 0;
+  void check(Chunk& chunk, Requests& requests) {
+    seen_ = chunk.place->summary(chunk);
+    if (!seen_.finite) return replace(chunk, requests, Unfit::not_finite);
+    const bool overflowed = chunk.place->overflowed(chunk);
     if (outdated_scale(chunk, seen_, overflowed)) {
-      if (++attempts_ > 2) return replace(chunk, asks, Unfit::out_of_range);
+      if (++attempts_ > 2) return replace(chunk, requests, Unfit::out_of_range);
       report_rescale(chunk, overflowed);
       plan_sketch_again(chunk);
-      return encode_message(chunk, asks);
+      return encode(chunk, requests);
     }
-    decode_message(chunk, asks);
+    decode(chunk, requests);
   }
 
-  void decode_message(Chunk& chunk, Asks& asks) {
-    const Timed timed(chunk.report.decode_s, "peel decode sketch");
-    const Plan& plan = chunk.choice.plan;
-    const bool estimate = chunk.estimates();
-    const Dense x = chunk.view.dense();
-    if (estimate && chunk.residual.size != 0) std::memcpy(chunk.residual.data, x.data, x.size * size_of(x.type));
-    Recovery recovery = chunk.view.decode(plan, chunk.scratch.message,
-                                          {.estimate = estimate, .list_lost = true, .execution = chunk.execution()});
-    if (estimate) finish_estimates(chunk, recovery);
-    report_sketch(chunk, recovery.items, recovery.lost, recovery.rounds);
-    items_ = recovery.items;
-    if (!estimate && recovery.lost != 0) {
-      lost_ = std::move(recovery.lost_items);
-      return ask_repair(chunk, asks);
-    }
-    learn(chunk);
+  void decode(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::decode_s, "peel decode sketch");
+    chunk.place->decode(chunk);
+    chunk.place->fence(chunk, requests);
+    stage_ = Stage::decoding;
+  }
+
+  void take_sum(Chunk& chunk, Requests& requests) {
+    const std::optional<Decoded> sum = chunk.place->decoded(chunk);
+    if (!sum) return decode(chunk, requests);
+    sum_ = *sum;
+    report_sketch(chunk, sum_.items, sum_.lost, sum_.rounds);
+    if (chunk.estimates()) return measure(chunk, requests);
+    if (sum_.lost != 0) return repair(chunk, requests);
+    learn(chunk, requests);
   }
 
   // Lets the caller know what the sum lacks, where it asked for that.
-  static void finish_estimates(Chunk& chunk, const Recovery& recovery) {
-    const Plan& plan = chunk.choice.plan;
-    const bool feeds_back = chunk.residual.size != 0;
-    const double load = estimate_load(plan, recovery.items);
-    const double trusted = feeds_back ? trusted_share(load) : 1;
-    ChunkEnergy energy{.cells = cell_energy(plan, chunk.scratch.message.payload)};
-    energy.values = energy.cells;
-    if (recovery.lost != 0) chunk.view.measure(plan, recovery.lost_items, energy);
-    chunk.energy.add(energy, load, trusted);
-    if (!feeds_back) return;
-    feed_back(plan, recovery.lost_items, trusted, chunk.options.average ? 1 : 1.0 / chunk.world.size,
-              chunk.view.dense(), chunk.residual);
+  void measure(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::decode_s, "peel estimate");
+    chunk.place->measure_estimates(chunk, trusted(chunk));
+    chunk.place->fence(chunk, requests);
+    stage_ = Stage::estimating;
+  }
+
+  [[nodiscard]] double load(const Chunk& chunk) const { return estimate_load(chunk.choice.plan, sum_.items); }
+  [[nodiscard]] double trusted(const Chunk& chunk) const {
+    return chunk.residual.size != 0 ? trusted_share(load(chunk)) : 1;
   }
 
   // Where items did not peel, x still holds this worker's own values.
-  void ask_repair(Chunk& chunk, Asks& asks) {
-    const Plan& plan = chunk.choice.plan;
-    const std::uint64_t counters = lost_.size() * plan.grain();
-    Buffer<std::byte>& own = chunk.scratch.values;
-    own.resize(counters * size_of(plan.type()));
-    chunk.view.take(plan, lost_, own.data());
-    Buffer<std::byte>& cells = chunk.scratch.message.payload;
-    cells.resize(counters * plan.cell_bytes());
-    with_sketch_cell(plan.geometry(), [&](auto t, auto c) {
-      using T = decltype(t);
-      using Cell = decltype(c);
-      const Scaling scaling(plan.geometry());
-      bool fits = true;  // all of them did in the first place
-      for (std::uint64_t i = 0; i < counters; ++i) {
-        reinterpret_cast<Cell*>(cells.data())[i] =
-            to_cell<Cell>(reinterpret_cast<const T*>(own.data())[i], scaling, fits);
-      }
-    });
-    ask_sum(chunk.scratch.collectives[0], plan.payload_type(), cells, asks);
-    report_repair(chunk, lost_.size());
+  void repair(Chunk& chunk, Requests& requests) {
+    request_sum(chunk, chunk.choice.plan.payload_type(), chunk.place->take_lost(chunk), requests);
+    report_repair(chunk, sum_.lost);
     stage_ = Stage::repairing;
   }
 
-  void finish_repair(Chunk& chunk) {
-    const Timed timed(chunk.report.decode_s, "peel repair");
-    const Plan& plan = chunk.choice.plan;
-    const std::uint64_t counters = lost_.size() * plan.grain();
-    Buffer<std::byte>& sums = chunk.scratch.values;
-    with_sketch_cell(plan.geometry(), [&](auto t, auto c) {
-      using T = decltype(t);
-      using Cell = decltype(c);
-      const Scaling scaling(plan.geometry());
-      for (std::uint64_t i = 0; i < counters; ++i) {
-        reinterpret_cast<T*>(sums.data())[i] =
-            from_cell<T>(reinterpret_cast<const Cell*>(chunk.scratch.message.payload.data())[i], scaling);
-      }
-    });
-    chunk.view.put(plan, lost_, sums.data());
-    learn(chunk);
+  void put_repaired(Chunk& chunk, Requests& requests) {
+    const auto timing = chunk.place->timing(chunk, &Report::decode_s, "peel repair");
+    chunk.place->put_lost(chunk);
+    chunk.place->fence(chunk, requests);
+    stage_ = Stage::repaired;
   }
 
-  void replace(Chunk& chunk, Asks& asks, Unfit why) {
+  void replace(Chunk& chunk, Requests& requests, Unfit why) {
     if (!chunk.world.sums.has(chunk.view.type())) refuse_unfit(chunk, why);
     replace_by_packed(chunk, why);
     chunk.clear_residual();
     packed_ = make_packed();
     stage_ = Stage::replaced;
-    packed_->step(chunk, asks);
+    step_packed(chunk, requests);
   }
 
-  void learn(Chunk& chunk) {
-    chunk.history.learn(items_, std::min(seen_.items, items_));
-    learn_grain(chunk);
+  void step_packed(Chunk& chunk, Requests& requests) {
+    packed_->step(chunk, requests);
+    if (requests.empty()) finish();
+  }
+
+  void learn(Chunk& chunk, Requests& requests) {
+    chunk.history.learn(sum_.items, std::min(seen_.items, sum_.items));
+    finish_with_grain(chunk, requests);
   }
 
   Stage stage_ = Stage::begin;
-  TaggedIndex index_;
   unsigned attempts_ = 0;
   Vitals seen_;
-  std::uint64_t items_ = 0;
-  std::vector<std::uint64_t> lost_;
-  std::unique_ptr<Course> packed_;
+  Decoded sum_;
+  std::unique_ptr<StrategyRun> packed_;
 };
 
 }  // namespace
 
-std::unique_ptr<Course> make_sketch() { return std::make_unique<SketchCourse>(); }
+std::unique_ptr<StrategyRun> make_sketch() { return std::make_unique<SketchRun>(); }
 
 }  // namespace peel::detail

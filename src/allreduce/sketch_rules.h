@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "allreduce/calibration.h"
-#include "allreduce/course.h"
+#include "allreduce/strategy_run.h"
 #include "allreduce/vitals.h"
 
 namespace peel::detail {

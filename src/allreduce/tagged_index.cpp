@@ -4,23 +4,21 @@
 
 namespace peel::detail {
 
-void TaggedIndex::ask(Chunk& chunk, const Vitals& own, Asks& asks) {
+void TaggedIndex::request_or(Chunk& chunk, const Vitals& own, Requests& requests) {
   ChunkScratch& scratch = chunk.scratch;
   index_words_ = scratch.message.index.size();
   scratch.message.index.resize(index_words_ + kVitalWords);
   write_vitals(chunk.view.type(), own, vitals(scratch));
-  Collective& index = scratch.collectives[0];
-  index.kind = Collective::Kind::bit_or;
-  index.data = std::as_writable_bytes(std::span<std::uint64_t>(scratch.message.index));
-  asks.push_back(&index);
+  request(chunk, Collective::Kind::bit_or, requests).data =
+      std::as_writable_bytes(std::span<std::uint64_t>(scratch.message.index));
 }
 
-void TaggedIndex::ask_vitals(Chunk& chunk, Asks& asks) {
-  const Timed timed(chunk.report.encode_s, "peel calibrate");
+void TaggedIndex::request_summary(Chunk& chunk, Requests& requests) {
+  const auto timing = chunk.place->timing(chunk, &Report::encode_s, "peel calibrate");
   const Plan native = plan_for(Strategy::split, chunk.options, chunk.world, chunk.shape, chunk.history);
   chunk.view.scan(native, chunk.scratch.support, chunk.execution());
   chunk.scratch.message.index.resize(0);
-  ask(chunk, own_vitals(chunk), asks);
+  request_or(chunk, own_vitals(chunk), requests);
 }
 
 Vitals TaggedIndex::take(Chunk& chunk) const {

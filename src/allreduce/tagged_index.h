@@ -1,17 +1,17 @@
 // What a chunk has ORed: the index of its message and, behind it, the vitals of the worker (vitals.h).
 #pragma once
 
-#include "allreduce/course.h"
+#include "allreduce/strategy_run.h"
 #include "allreduce/vitals.h"
 
 namespace peel::detail {
 
 class TaggedIndex {
  public:
-  // Puts vitals behind chunk.scratch.message.index, and asks for the OR of both.
-  void ask(Chunk& chunk, const Vitals& own, Asks& asks);
+  // Puts vitals behind chunk.scratch.message.index, and requests the OR of both.
+  void request_or(Chunk& chunk, const Vitals& own, Requests& requests);
   // The vitals alone, of items as they are without a scale: for a step that does not know how large values are.
-  void ask_vitals(Chunk& chunk, Asks& asks);
+  void request_summary(Chunk& chunk, Requests& requests);
   // Once it is complete: the vitals of all workers. The index is without them again.
   Vitals take(Chunk& chunk) const;
 

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "allreduce/cuda/gpu_course.h"
+#include "allreduce/cuda/device_place.h"
 #include "allreduce/cuda/numbers.h"
 #include "peel/error.h"
 
@@ -58,7 +58,7 @@ void GpuSlot::release(bool at_rest) noexcept {
 }
 
 HostBlocks::HostBlocks(std::size_t bytes_each) : bytes_each_(bytes_each) {
-  // Two drivers may share a device, and a sketch may turn into a packed course, which has another.
+  // Two drivers may share a device, and blocks of exchanges that were abandoned do not come back: as many to spare.
   for (std::size_t i = 0; i < 4 * peel::detail::kChunksInFlight; ++i) make();
 }
 
@@ -157,20 +157,7 @@ bool Gpu::free_idle() noexcept {
   return at_rest;
 }
 
-std::unique_ptr<peel::detail::Course> Gpu::make_course(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::packed:
-      return make_gpu_packed(*this);
-    case Strategy::sketch:
-      return make_gpu_sketch(*this);
-    case Strategy::split:
-      return make_gpu_split(*this);
-    case Strategy::gather:
-      return make_gpu_gather(*this);
-    default:
-      return make_gpu_dense(*this);
-  }
-}
+std::unique_ptr<peel::detail::ChunkPlace> Gpu::make_place() { return std::make_unique<DevicePlace>(*this); }
 
 }  // namespace detail
 

@@ -1,4 +1,4 @@
-// A device as exchanges see it: a stream, memory on both sides of the bus, and the courses that work there.
+// A device as exchanges see it: a stream, memory on both sides of the bus, and the places of chunks there.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "allreduce/course.h"
 #include "allreduce/cuda/device_memory.h"
+#include "allreduce/place.h"
 
 namespace peel::cuda::detail {
 
@@ -88,7 +88,7 @@ class Gpu final : public Device {
   [[nodiscard]] std::unique_ptr<peel::detail::DeviceSlot> lend_slot() override;
   void take_back(std::unique_ptr<peel::detail::DeviceSlot> slot) noexcept override;
   void trim() override;
-  [[nodiscard]] std::unique_ptr<peel::detail::Course> make_course(Strategy strategy) override;
+  [[nodiscard]] std::unique_ptr<peel::detail::ChunkPlace> make_place() override;
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
   [[nodiscard]] int ordinal() const noexcept { return source_->device(); }

@@ -2,7 +2,8 @@
 // tagged_index.h has it on the host.
 #pragma once
 
-#include "allreduce/cuda/gpu_course.h"
+#include "allreduce/cuda/gpu.h"
+#include "allreduce/cuda/numbers.h"
 #include "allreduce/vitals.h"
 
 namespace peel::cuda::detail {
@@ -14,12 +15,12 @@ class GpuIndex {
   [[nodiscard]] std::uint64_t* vitals() const noexcept { return index_ + words_; }
 
   // Writes the vitals: items as status says; magnitudes of x, where anybody asks for them.
-  void write(const Numbers& there, ConstDense x, bool magnitudes, cudaStream_t stream) const;
+  void write(const Numbers& on_device, ConstDense x, bool magnitudes, cudaStream_t stream) const;
   [[nodiscard]] std::span<std::byte> bytes() const;
   // Fetches what was combined, with `with`, which combines it.
-  void fetch(Collective& with, const Numbers& here) const;
-  [[nodiscard]] peel::detail::Vitals take(ElementType type, const Numbers& here) const;
-  [[nodiscard]] bool overflowed(const Numbers& here) const;
+  void fetch(Collective& with, const Numbers& on_host) const;
+  [[nodiscard]] peel::detail::Vitals take(ElementType type, const Numbers& on_host) const;
+  [[nodiscard]] bool overflowed(const Numbers& on_host) const;
 
  private:
   std::uint64_t* index_ = nullptr;

@@ -83,7 +83,7 @@ void Outbox::encode(Dense x, double factor, std::span<const Share> shares, Statu
   }
 }
 
-Lying Outbox::message(std::size_t s, const Status& status) const {
+MessageSpan Outbox::message(std::size_t s, const Status& status) const {
   return {{reinterpret_cast<std::byte*>(messages_[s].index), index_bytes(status)},
           {messages_[s].payload, status.items * item_bytes_[s]}};
 }
@@ -110,11 +110,11 @@ std::size_t values_bytes(const Plan& plan, const Status& sent) { return sent.ite
 
 void Inbox::make_room(std::span<const Plan* const> plans, std::span<const Status* const> sent) {
   const auto lay_out = [&](Arena index, Arena values) {
-    lying_.clear();
+    spans_.clear();
     for (std::size_t i = 0; i < plans.size(); ++i) {
       const std::size_t a = index_bytes(*sent[i]);
       const std::size_t b = values_bytes(*plans[i], *sent[i]);
-      lying_.push_back({{index.take<std::byte>(a), a}, {values.take<std::byte>(b), b}});
+      spans_.push_back({{index.take<std::byte>(a), a}, {values.take<std::byte>(b), b}});
     }
     return std::pair{index.used(), values.used()};
   };
@@ -159,7 +159,7 @@ void copy_padded(std::span<std::byte> to, std::span<const std::byte> from, cudaS
 }  // namespace
 
 void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* const> sent, unsigned rank,
-                   const Lying& own, cudaStream_t stream, Collective& all) {
+                   const MessageSpan& own, cudaStream_t stream, Collective& all) {
   const auto pitch = about_even(plans, sent);
   if (!pitch) {
     std::vector<const Status*> coming(sent.begin(), sent.end());
@@ -167,7 +167,7 @@ void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* c
     coming[rank] = &nothing;
     make_room(plans, coming);
     all.send = {own.index, own.values};
-    for (const Lying& one : lying_) {
+    for (const MessageSpan& one : spans_) {
       all.into.push_back(one.index);
       all.into.push_back(one.values);
     }
@@ -175,11 +175,11 @@ void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* c
   }
   std::byte* const index = slot_.arrived_index.ensure(std::max<std::size_t>(pitch->index * plans.size(), 1));
   std::byte* const values = slot_.arrived_values.ensure(std::max<std::size_t>(pitch->values * plans.size(), 1));
-  lying_.clear();
+  spans_.clear();
   for (std::size_t i = 0; i < plans.size(); ++i) {
     all.into.emplace_back(index + i * pitch->index, pitch->index);
     all.into.emplace_back(values + i * pitch->values, pitch->values);
-    lying_.push_back(
+    spans_.push_back(
         {all.into[2 * i].first(index_bytes(*sent[i])), all.into[2 * i + 1].first(values_bytes(*plans[i], *sent[i]))});
   }
   copy_padded(all.into[2 * rank], own.index, stream);
@@ -204,7 +204,7 @@ void Reader::make_room(std::span<const Plan* const> plans, std::uint64_t most_it
   slot_.scratch.ensure(scratch);
 }
 
-AddedItems Reader::read(const Plan& plan, const Lying& message, std::size_t place, Status* status) {
+AddedItems Reader::read(const Plan& plan, const MessageSpan& message, std::size_t place, Status* status) {
   const Geometry& g = plan.geometry();
   Arena arena(slot_.opened.data() + place * pitch_);
   OpenMessage open(g, arena);

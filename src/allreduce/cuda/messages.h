@@ -13,7 +13,7 @@
 namespace peel::cuda::detail {
 
 // Where a message lies, exactly as long as it is.
-struct Lying {
+struct MessageSpan {
   std::span<std::byte> index;
   std::span<std::byte> values;
 };
@@ -32,7 +32,7 @@ class Outbox {
   // many items there are.
   void encode(Dense x, double factor, std::span<const Share> shares, Status* statuses);
   // Once the statuses are known: where message s lies.
-  [[nodiscard]] Lying message(std::size_t s, const Status& status) const;
+  [[nodiscard]] MessageSpan message(std::size_t s, const Status& status) const;
 
  private:
   GpuSlot& slot_;
@@ -58,15 +58,15 @@ class Inbox {
   explicit Inbox(GpuSlot& slot) : slot_(slot) {}
   // sent[i]: of a message of plans[i]; afterwards message(i) is where it goes.
   void make_room(std::span<const Plan* const> plans, std::span<const Status* const> sent);
-  [[nodiscard]] const Lying& message(std::size_t i) const { return lying_[i]; }
+  [[nodiscard]] const MessageSpan& message(std::size_t i) const { return spans_[i]; }
 
   // Asks `all` for the messages of all workers, plans[w] and sent[w] of worker w. The own one is `own`.
-  void gather(std::span<const Plan* const> plans, std::span<const Status* const> sent, unsigned rank, const Lying& own,
-              cudaStream_t stream, Collective& all);
+  void gather(std::span<const Plan* const> plans, std::span<const Status* const> sent, unsigned rank,
+              const MessageSpan& own, cudaStream_t stream, Collective& all);
 
  private:
   GpuSlot& slot_;
-  std::vector<Lying> lying_;
+  std::vector<MessageSpan> spans_;
 };
 
 // Reads messages: bitmaps and counts in slot.opened, several at once or one after another.
@@ -76,7 +76,7 @@ class Reader {
   // Memory for `count` messages of these plans at once, of at most so many items each.
   void make_room(std::span<const Plan* const> plans, std::uint64_t most_items, std::size_t count);
   // What message there is becomes; its place among those at once. The status is written.
-  AddedItems read(const Plan& plan, const Lying& message, std::size_t place, Status* status);
+  AddedItems read(const Plan& plan, const MessageSpan& message, std::size_t place, Status* status);
 
  private:
   GpuSlot& slot_;

@@ -1,4 +1,4 @@
-#include "allreduce/course.h"
+#include "allreduce/strategy_run.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,18 +9,16 @@
 
 namespace peel::detail {
 
-Timed::Timed(double& seconds, [[maybe_unused]] const char* name)
-    : seconds_(seconds), start_(std::chrono::steady_clock::now()) {
+Timing::Timing([[maybe_unused]] const char* name) {
 #if PEEL_HAVE_NVTX
   nvtxRangePushA(name);
 #endif
 }
 
-Timed::~Timed() {
+Timing::~Timing() {
 #if PEEL_HAVE_NVTX
   nvtxRangePop();
 #endif
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 void clear(const World& world, Dense array) {
@@ -33,7 +31,7 @@ void clear(const World& world, Dense array) {
   }
 }
 
-std::unique_ptr<Course> make_course(Strategy strategy) {
+std::unique_ptr<StrategyRun> make_run(Strategy strategy) {
   switch (strategy) {
     case Strategy::packed:
       return make_packed();
@@ -48,11 +46,37 @@ std::unique_ptr<Course> make_course(Strategy strategy) {
   }
 }
 
-void ask_sum(Collective& sum, ElementType type, std::span<std::byte> numbers, Asks& asks) {
-  sum.kind = Collective::Kind::sum;
+void StrategyRun::step(Chunk& chunk, Requests& requests) {
+  while (requests.empty() && !finished_) {
+    if (looks_for_grain_) {
+      learn_grain(chunk, chunk.place->best_grain(chunk));
+      finish();
+    } else {
+      advance(chunk, requests);
+    }
+  }
+}
+
+void StrategyRun::finish_with_grain(Chunk& chunk, Requests& requests) {
+  if (!wants_grain(chunk)) return finish();
+  chunk.place->count_grains(chunk);
+  chunk.place->fence(chunk, requests);
+  looks_for_grain_ = true;
+}
+
+Collective& request(Chunk& chunk, Collective::Kind kind, Requests& requests, std::size_t number) {
+  Collective& one = chunk.scratch.collectives[number];
+  forget(one);
+  one.kind = kind;
+  one.memory = chunk.shape.memory;
+  requests.push_back(&one);
+  return one;
+}
+
+void request_sum(Chunk& chunk, ElementType type, std::span<std::byte> numbers, Requests& requests, std::size_t number) {
+  Collective& sum = request(chunk, Collective::Kind::sum, requests, number);
   sum.type = type;
   sum.data = numbers;
-  asks.push_back(&sum);
 }
 
 void report_exactness(Report& report, Exactness exactness) {
@@ -108,18 +132,31 @@ void learn_grain(Chunk& chunk, const GrainChoice& best) {
   if (history.steps == 0) history.steps = 1;
 }
 
-void learn_grain(Chunk& chunk) {
-  if (!wants_grain(chunk)) return;
-  const Dense x = chunk.view.dense();
-  learn_grain(chunk, best_grain(ConstDense(x.data, x.size, x.type), grain_options(chunk)));
-}
-
 bool note_dense_step(Chunk& chunk) {
   ChunkHistory& history = chunk.history;
   if (history.steps == 0) history.items = history.own_items = chunk.view.elements();
   ++history.steps;
   ++history.steady;
   return chunk.options.grain != 0 && (history.steps <= 2 || history.steady >= 32);
+}
+
+void encode_items(Chunk& chunk, Requests& requests, const char* name) {
+  const auto timing = chunk.place->timing(chunk, &Report::encode_s, name);
+  chunk.place->encode_items(chunk);
+  chunk.place->request_lengths(chunk, requests);
+}
+
+bool send_items(Chunk& chunk, Requests& requests) {
+  if (!chunk.place->fits(chunk, requests)) return false;
+  chunk.place->request_items(chunk, requests);
+  return true;
+}
+
+void learn_items(Chunk& chunk, const ItemCounts& counts) {
+  report_exactness(chunk.report, Exactness::rounded_once);
+  chunk.report.items += counts.items;
+  chunk.report.union_elements += counts.items * chunk.choice.plan.grain();
+  chunk.history.learn(counts.items, (counts.added + chunk.world.size - 1) / chunk.world.size);
 }
 
 void learn_count(ChunkHistory& history, std::uint64_t items) {
