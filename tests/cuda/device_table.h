@@ -31,6 +31,10 @@ class DeviceTable {
     }
   }
 
+  ~DeviceTable() { (void)cudaDeviceSynchronize(); }  // late sums use the memory of this table
+  DeviceTable(const DeviceTable&) = delete;
+  DeviceTable& operator=(const DeviceTable&) = delete;
+
   [[nodiscard]] World world(unsigned worker, const LinkFacts& link) const {
     return {
         .rank = worker, .size = static_cast<unsigned>(seats_.size()), .link = link, .device = seats_[worker]->device};
@@ -41,6 +45,8 @@ class DeviceTable {
   // One exchange of all workers, until all are finished or have thrown.
   template <typename Make>
   void run(Make make) {
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    late_.clear();
     for (unsigned w = 0; w < seats_.size(); ++w) {
       seats_[w]->waiting.clear();
       seats_[w]->error.reset();
@@ -107,8 +113,13 @@ class DeviceTable {
       if (one->kind != all[0]->kind || one->memory != all[0]->memory) throw std::logic_error("workers ask differently");
     }
     for (const Collective* one : all) detail::check_arguments(*one, static_cast<unsigned>(all.size()));
-    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    combine(all);
+    const bool device_sum = all[0]->kind == Collective::Kind::sum && all[0]->memory == Memory::device;
+    if (device_sum && all[0]->fetch.empty() && !tamper) {
+      sum_in_stream_order(all);
+    } else {
+      require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      combine(all);
+    }
     for (unsigned w = 0; w < seats_.size(); ++w) {
       if (tamper) tamper(*all[w], w);
       for (const Collective::Fetch& one : all[w]->fetch) copy(one.to, one.from, one.bytes);
@@ -143,6 +154,62 @@ class DeviceTable {
       default:
         return all[0]->memory == Memory::device ? move_pieces(all) : move_buffers(all);
     }
+  }
+
+  // Sums are told to be complete as soon as they are on the streams, as drivers may do it: what was put there before
+  // may still run, and nothing that it tells is known. The sum itself is made by the host, from copies.
+  struct LateSum {
+    ~LateSum() {
+      for (std::byte* one : copies) (void)cudaFreeHost(one);
+    }
+    static void add(void* late) {
+      const auto& self = *static_cast<LateSum*>(late);
+      detail::with_element(self.type, [&](auto t) {
+        using T = decltype(t);
+        T* const sum = reinterpret_cast<T*>(self.copies[0]);
+        for (std::size_t w = 1; w < self.copies.size(); ++w) {
+          const T* const own = reinterpret_cast<const T*>(self.copies[w]);
+          for (std::size_t i = 0; i < self.bytes / sizeof(T); ++i) sum[i] = detail::add(sum[i], own[i]);
+        }
+      });
+    }
+
+    ElementType type = ElementType::float32;
+    std::size_t bytes = 0;
+    std::vector<std::byte*> copies;  // page-locked, of each worker
+  };
+
+  void sum_in_stream_order(const std::vector<Collective*>& all) {
+    auto late = std::make_unique<LateSum>();
+    late->type = all[0]->type;
+    late->bytes = all[0]->data.size();
+    if (late->bytes == 0) return;
+    for (std::size_t w = 0; w < all.size(); ++w) {
+      if (all[w]->data.size() != late->bytes) throw std::logic_error("workers sum different lengths");
+      void* copy = nullptr;
+      require(cudaHostAlloc(&copy, late->bytes, cudaHostAllocDefault), "cudaHostAlloc");
+      late->copies.push_back(static_cast<std::byte*>(copy));
+      require(cudaMemcpyAsync(copy, all[w]->data.data(), late->bytes, cudaMemcpyDeviceToHost, seats_[w]->stream),
+              "cudaMemcpyAsync");
+      follow(wire_, seats_[w]->stream);
+    }
+    require(cudaLaunchHostFunc(wire_, &LateSum::add, late.get()), "cudaLaunchHostFunc");
+    for (std::size_t w = 0; w < all.size(); ++w) {
+      follow(seats_[w]->stream, wire_);
+      require(
+          cudaMemcpyAsync(all[w]->data.data(), late->copies[0], late->bytes, cudaMemcpyHostToDevice, seats_[w]->stream),
+          "cudaMemcpyAsync");
+    }
+    late_.push_back(std::move(late));
+  }
+
+  // What comes on `later` waits for what is on `earlier`.
+  static void follow(cudaStream_t later, cudaStream_t earlier) {
+    cudaEvent_t reached = nullptr;
+    require(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming), "cudaEventCreate");
+    require(cudaEventRecord(reached, earlier), "cudaEventRecord");
+    require(cudaStreamWaitEvent(later, reached, 0), "cudaStreamWaitEvent");
+    require(cudaEventDestroy(reached), "cudaEventDestroy");
   }
 
   template <typename T, typename Combine>
@@ -191,6 +258,8 @@ class DeviceTable {
   }
 
   std::vector<std::unique_ptr<Seat>> seats_;
+  Stream wire_;
+  std::vector<std::unique_ptr<LateSum>> late_;  // of this exchange
 };
 
 }  // namespace peel::testing

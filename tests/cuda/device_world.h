@@ -38,6 +38,7 @@ class DeviceWorld {
       arrays_[w]->upload(x[w].data(), x[w].size());
       if (with_residual) residuals_[w]->reset(x[w].size(), offset * size_of(type));
     }
+    require(cudaDeviceSynchronize(), "preparing");  // the workers' streams do not wait for what fills a residual
     table_->run([&](unsigned w) {
       if (entering) entering(w);
       const Dense array(arrays_[w]->data(), x[w].size() / size_of(type), type, Memory::device);

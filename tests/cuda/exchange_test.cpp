@@ -234,6 +234,7 @@ TEST(DeviceExchange, NoticesDamage) {
     world.table().tamper = [](Collective& done, unsigned worker) {
       if (worker != 1 || done.into.size() < 4 || done.into[0].empty()) return;
       require(cudaMemset(done.into[0].data() + done.into[0].size() / 2, 0x55, 8), "cudaMemset");
+      require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // the workers' streams do not wait for it
     };
     world.reduce(dense_of(step, ElementType::float32), ElementType::float32);
     ASSERT_TRUE(world.table().error(1)) << name(strategy);
