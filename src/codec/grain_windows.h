@@ -23,7 +23,7 @@ inline std::uint64_t windows_taken(std::uint64_t windows) { return windows < kMo
 
 // The position at which window i of `taken` starts: stratum i of as many equal ones, and a window at random within it.
 // No product overflows: arrays have at most 2^43 elements, so 2^29 windows.
-PEEL_MAPPING std::uint64_t window_start(std::uint64_t i, std::uint64_t windows, std::uint64_t taken) {
+PEEL_HOST_DEVICE std::uint64_t window_start(std::uint64_t i, std::uint64_t windows, std::uint64_t taken) {
   const std::uint64_t from = windows * i / taken;
   const std::uint64_t to = windows * (i + 1) / taken;
   return (from + high_product(mix64(i + 1), to - from)) * kGrainWindow;

@@ -17,12 +17,7 @@
 #include <cstdint>
 
 #include "peel/geometry.h"
-
-#if defined(__CUDACC__)
-#define PEEL_MAPPING __host__ __device__ inline
-#else
-#define PEEL_MAPPING inline
-#endif
+#include "plan/host_device.h"
 
 namespace peel::detail {
 
@@ -30,7 +25,7 @@ inline constexpr std::uint32_t kSubtables = 3;
 inline constexpr std::uint32_t kBloomRowWords = 8;  // a row is 512 bits: one cache line
 inline constexpr std::uint32_t kBloomRowItems = 512;
 
-PEEL_MAPPING std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
+PEEL_HOST_DEVICE std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
 #if defined(__CUDA_ARCH__)
   return __umul64hi(a, b);
 #else
@@ -40,7 +35,7 @@ PEEL_MAPPING std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
 }
 
 // Spreads 64 bits over 64 bits, one-to-one.
-PEEL_MAPPING std::uint64_t mix64(std::uint64_t x) {
+PEEL_HOST_DEVICE std::uint64_t mix64(std::uint64_t x) {
   x ^= x >> 32;
   x *= 0xD6E8FEB86659FD93ull;
   x ^= x >> 32;
@@ -49,7 +44,7 @@ PEEL_MAPPING std::uint64_t mix64(std::uint64_t x) {
   return x;
 }
 
-PEEL_MAPPING std::uint32_t mix32(std::uint32_t x) {
+PEEL_HOST_DEVICE std::uint32_t mix32(std::uint32_t x) {
   x ^= x >> 16;
   x *= 0x85EBCA6Bu;
   x ^= x >> 13;
@@ -59,27 +54,27 @@ PEEL_MAPPING std::uint32_t mix32(std::uint32_t x) {
 }
 
 // A number below `range` from 32 random bits, without dividing.
-PEEL_MAPPING std::uint32_t below(std::uint32_t random, std::uint32_t range) {
+PEEL_HOST_DEVICE std::uint32_t below(std::uint32_t random, std::uint32_t range) {
   return static_cast<std::uint32_t>((static_cast<std::uint64_t>(random) * range) >> 32);
 }
 
 // ---- element <-> item
 
-PEEL_MAPPING std::uint64_t item_of(const Geometry& g, std::uint64_t element) {
+PEEL_HOST_DEVICE std::uint64_t item_of(const Geometry& g, std::uint64_t element) {
   return (element + g.lead) >> g.grain_log2;
 }
 
 // The elements [first, last) of an item that lie inside the array.
-PEEL_MAPPING std::uint64_t first_element(const Geometry& g, std::uint64_t item) {
+PEEL_HOST_DEVICE std::uint64_t first_element(const Geometry& g, std::uint64_t item) {
   const std::uint64_t start = item << g.grain_log2;
   return start < g.lead ? 0 : start - g.lead;
 }
-PEEL_MAPPING std::uint64_t last_element(const Geometry& g, std::uint64_t item) {
+PEEL_HOST_DEVICE std::uint64_t last_element(const Geometry& g, std::uint64_t item) {
   const std::uint64_t end = ((item + 1) << g.grain_log2) - g.lead;
   return end < g.elements ? end : g.elements;
 }
 // Where first_element() lies among the item's `grain` lanes.
-PEEL_MAPPING std::uint32_t first_lane(const Geometry& g, std::uint64_t item) { return item == 0 ? g.lead : 0; }
+PEEL_HOST_DEVICE std::uint32_t first_lane(const Geometry& g, std::uint64_t item) { return item == 0 ? g.lead : 0; }
 
 // ---- item <-> block and local id
 
@@ -88,16 +83,16 @@ struct Place {
   std::uint32_t local;
 };
 
-PEEL_MAPPING std::uint64_t stripe_of(const Geometry& g, std::uint64_t group) {
+PEEL_HOST_DEVICE std::uint64_t stripe_of(const Geometry& g, std::uint64_t group) {
   return g.blocks == 1 ? group : high_product(group, g.block_inverse);
 }
 
 // How far a stripe is rotated, below `blocks`.
-PEEL_MAPPING std::uint32_t rotation(const Geometry& g, std::uint64_t stripe) {
+PEEL_HOST_DEVICE std::uint32_t rotation(const Geometry& g, std::uint64_t stripe) {
   return below(mix32(static_cast<std::uint32_t>(stripe) ^ static_cast<std::uint32_t>(g.seed >> 32)), g.blocks);
 }
 
-PEEL_MAPPING Place place_of(const Geometry& g, std::uint64_t item) {
+PEEL_HOST_DEVICE Place place_of(const Geometry& g, std::uint64_t item) {
   const std::uint64_t group = item >> g.group_log2;
   const std::uint64_t stripe = stripe_of(g, group);
   const std::uint64_t turned = group - stripe * g.blocks + rotation(g, stripe);
@@ -106,7 +101,7 @@ PEEL_MAPPING Place place_of(const Geometry& g, std::uint64_t item) {
   return {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(local)};
 }
 
-PEEL_MAPPING std::uint64_t item_at(const Geometry& g, Place place) {
+PEEL_HOST_DEVICE std::uint64_t item_at(const Geometry& g, Place place) {
   const std::uint64_t stripe = place.local >> g.group_log2;
   const std::uint32_t turn = rotation(g, stripe);
   const std::uint64_t slot = place.block >= turn ? place.block - turn : place.block + g.blocks - turn;
@@ -122,12 +117,12 @@ struct Cells {
 };
 
 // Blocks with the same local ids (periodic supports) still peel differently.
-PEEL_MAPPING std::uint32_t block_key(const Geometry& g, std::uint32_t block) {
+PEEL_HOST_DEVICE std::uint32_t block_key(const Geometry& g, std::uint32_t block) {
   return static_cast<std::uint32_t>(mix64(g.seed + 0x9E3779B97F4A7C15ull * (block + 1ull)));
 }
 
 // One-to-one on numbers of `bits` bits, 4 to 32.
-PEEL_MAPPING std::uint32_t permute(std::uint32_t x, std::uint32_t bits, std::uint32_t key) {
+PEEL_HOST_DEVICE std::uint32_t permute(std::uint32_t x, std::uint32_t bits, std::uint32_t key) {
   const std::uint32_t mask = 0xFFFFFFFFu >> (32 - bits);
   const std::uint32_t half = (bits + 1) / 2;
   x = (x ^ key) & mask;
@@ -140,7 +135,7 @@ PEEL_MAPPING std::uint32_t permute(std::uint32_t x, std::uint32_t bits, std::uin
 }
 
 // How far the last digit of a 32-bit permutation may be moved: 0 where subtable^3 leaves nothing to spare.
-PEEL_MAPPING std::uint32_t digit_room(std::uint32_t subtable, std::uint32_t bits) {
+PEEL_HOST_DEVICE std::uint32_t digit_room(std::uint32_t subtable, std::uint32_t bits) {
   const std::uint32_t step = subtable * subtable;          // below 2^29
   const std::uint32_t width = 0xFFFFFFFFu / subtable + 1;  // of a cell: 2^32 / subtable, rounded up
   return bits == 32 && step > width ? step - width : 0;
@@ -154,7 +149,7 @@ PEEL_MAPPING std::uint32_t digit_room(std::uint32_t subtable, std::uint32_t bits
 // grows by at most room - 1, so what comes out is apart by step - (room - 1) > width or more, and different cells
 // follow. The bound 2^32 - 1 changes nothing: no rest exceeds it before it grows, and all but the largest lie `step`
 // below that, too far to reach it.
-PEEL_MAPPING std::uint32_t spread_digit(std::uint32_t rest, std::uint32_t y, std::uint32_t room) {
+PEEL_HOST_DEVICE std::uint32_t spread_digit(std::uint32_t rest, std::uint32_t y, std::uint32_t room) {
   std::uint32_t h = y * 0x9E3779B1u;
   h ^= h >> 15;
   h *= 0x85EBCA6Bu;
@@ -166,8 +161,8 @@ PEEL_MAPPING std::uint32_t spread_digit(std::uint32_t rest, std::uint32_t y, std
 
 // `room` is that of digit_room(), which divides: loops compute it once. Compilers do not move it out by themselves, and
 // then it costs 5 ns an item.
-PEEL_MAPPING Cells cells_with_room(std::uint32_t subtable, std::uint32_t bits, std::uint32_t room, std::uint32_t key,
-                                   std::uint32_t local) {
+PEEL_HOST_DEVICE Cells cells_with_room(std::uint32_t subtable, std::uint32_t bits, std::uint32_t room,
+                                       std::uint32_t key, std::uint32_t local) {
   const std::uint32_t y = permute(local, bits, key);
   Cells cells;
   std::uint64_t digits = static_cast<std::uint64_t>(y << (32 - bits)) * subtable;
@@ -178,7 +173,7 @@ PEEL_MAPPING Cells cells_with_room(std::uint32_t subtable, std::uint32_t bits, s
   cells.signs = ((y ^ (key >> 7)) * 0x9E3779B1u) >> 29;
   return cells;
 }
-PEEL_MAPPING Cells cells_of(std::uint32_t subtable, std::uint32_t bits, std::uint32_t key, std::uint32_t local) {
+PEEL_HOST_DEVICE Cells cells_of(std::uint32_t subtable, std::uint32_t bits, std::uint32_t key, std::uint32_t local) {
   return cells_with_room(subtable, bits, digit_room(subtable, bits), key, local);
 }
 
@@ -195,10 +190,10 @@ struct BloomProbe {
 // The probes of a run, one after another: a congruential sequence from a well-mixed start, one multiplication each.
 class BloomProbes {
  public:
-  PEEL_MAPPING BloomProbes(const Geometry& g, std::uint64_t run)
+  PEEL_HOST_DEVICE BloomProbes(const Geometry& g, std::uint64_t run)
       : rows_(g.bloom_rows), state_(mix64(g.seed ^ ((run + 1) * 0x9E3779B97F4A7C15ull))) {}
 
-  PEEL_MAPPING BloomProbe next() {
+  PEEL_HOST_DEVICE BloomProbe next() {
     state_ = state_ * 0xD6E8FEB86659FD93ull + 0x9E3779B97F4A7C15ull;
     return {high_product(state_, rows_), static_cast<std::uint32_t>(state_ >> 24) & 7,
             static_cast<std::uint32_t>(state_ >> 16) & 63};
