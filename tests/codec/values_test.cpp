@@ -1,4 +1,4 @@
-// Elements and cells: 16-bit floats against their definition, and what counts as zero against what a cell would hold.
+// Elements and cells: what counts as zero against what a cell would hold, and what fits into one.
 #include "codec/values.h"
 
 #include <gtest/gtest.h>
@@ -13,88 +13,6 @@
 
 namespace peel::detail {
 namespace {
-
-// ---- 16-bit floats
-
-template <typename Format>
-void expect_known(std::initializer_list<std::pair<std::uint16_t, double>> known) {
-  for (const auto& [bits, value] : known) {
-    EXPECT_EQ(widen16<Format>(bits), value) << bits;
-    EXPECT_EQ(narrow16<Format>(value), bits) << value;
-    EXPECT_EQ(widen16<Format>(bits | 0x8000), -value) << bits;
-    EXPECT_EQ(narrow16<Format>(-value), bits | 0x8000) << value;
-  }
-}
-
-TEST(Float16, KnownValues) {
-  expect_known<HalfFormat>({{0x0000, 0.0},
-                            {0x3C00, 1.0},
-                            {0x3555, 0.333251953125},
-                            {0x7BFF, 65504.0},
-                            {0x0400, 0x1p-14},
-                            {0x0001, 0x1p-24},
-                            {0x03FF, 0x1.FF8p-15},
-                            {0x7C00, std::numeric_limits<double>::infinity()}});
-}
-
-TEST(BFloat16, KnownValues) {
-  expect_known<BrainFormat>({{0x0000, 0.0},
-                             {0x3F80, 1.0},
-                             {0x4049, 3.140625},
-                             {0x0080, 0x1p-126},
-                             {0x0001, 0x1p-133},
-                             {0x7F80, std::numeric_limits<double>::infinity()}});
-}
-
-TEST(BFloat16, IsTheUpperHalfOfAFloat) {
-  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const auto whole = std::bit_cast<float>(bits << 16);
-    const double wide = widen16<BrainFormat>(static_cast<std::uint16_t>(bits));
-    ASSERT_TRUE(std::isnan(whole) ? std::isnan(wide) : wide == static_cast<double>(whole)) << bits;
-  }
-}
-
-// Between two neighbours: what is nearer, and the even one of equally near.
-template <typename Format>
-void expect_rounding(std::uint16_t infinity) {
-  for (std::uint16_t low = 0; low + 1 < infinity; ++low) {
-    const double a = widen16<Format>(low);
-    const double b = widen16<Format>(static_cast<std::uint16_t>(low + 1));
-    ASSERT_LT(a, b);
-    ASSERT_EQ(narrow16<Format>(a), low);
-    const double middle = (a + b) / 2;
-    ASSERT_EQ(narrow16<Format>(middle), low % 2 == 0 ? low : low + 1) << low;
-    ASSERT_EQ(narrow16<Format>(std::nextafter(middle, 0.0)), low) << low;
-    ASSERT_EQ(narrow16<Format>(std::nextafter(middle, b)), low + 1) << low;
-  }
-  const double largest = widen16<Format>(static_cast<std::uint16_t>(infinity - 1));
-  const double step = largest - widen16<Format>(static_cast<std::uint16_t>(infinity - 2));
-  EXPECT_EQ(narrow16<Format>(std::nextafter(largest + step / 2, 0.0)), infinity - 1);
-  EXPECT_EQ(narrow16<Format>(largest + step / 2), infinity);
-  EXPECT_EQ(narrow16<Format>(std::numeric_limits<double>::max()), infinity);
-  EXPECT_EQ(narrow16<Format>(std::numeric_limits<double>::denorm_min()), 0);
-  EXPECT_TRUE(std::isnan(widen16<Format>(narrow16<Format>(std::numeric_limits<double>::quiet_NaN()))));
-}
-
-TEST(Float16, RoundsToTheNearestAndTiesToEven) { expect_rounding<HalfFormat>(0x7C00); }
-TEST(BFloat16, RoundsToTheNearestAndTiesToEven) { expect_rounding<BrainFormat>(0x7F80); }
-
-// ---- sums in the type itself
-
-TEST(Addition, WrapsIntegersAtTheirWidth) {
-  EXPECT_EQ(add<std::int8_t>(127, 1), -128);
-  EXPECT_EQ(add<std::int16_t>(-32768, -1), 32767);
-  EXPECT_EQ(add<std::int32_t>(0x7FFFFFFF, 1), std::numeric_limits<std::int32_t>::min());
-  EXPECT_EQ(add<std::int64_t>(std::numeric_limits<std::int64_t>::max(), 1), std::numeric_limits<std::int64_t>::min());
-}
-
-TEST(Addition, RoundsOnce) {
-  const auto half = [](double x) { return narrow<float16>(x); };
-  EXPECT_EQ(widen(add(half(2048), half(1))), 2048);  // a tie, to even
-  EXPECT_EQ(widen(add(half(2048), half(3))), 2052);  // a tie, to even
-  EXPECT_EQ(widen(add(half(65504), half(65504))), std::numeric_limits<double>::infinity());
-  EXPECT_EQ(add(0.1f, 0.2f), 0.1f + 0.2f);
-}
 
 // ---- zero, and what fits
 
@@ -198,6 +116,25 @@ TEST(Cells, HoldWhatFitsAndSayWhatDoesNot) {
     fits = true;
     to_cell<std::uint32_t>(bad, scaling, fits);
     EXPECT_FALSE(fits);
+  }
+}
+
+// Rounding first and comparing then is the definition.
+TEST(Cells, HoldWhatRoundsToTheirLimit) {
+  std::vector<std::uint64_t> limits = {0, 1, 2, 3, 0x7FFFFFFE, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFE, 0x7FFFFFFFFFFFFFFF};
+  for (int bit = 50; bit < 63; ++bit) {
+    for (const std::uint64_t change : {0, 1, 2, 3, 511, 512, 513}) {
+      limits.push_back((std::uint64_t{1} << bit) + change);
+      limits.push_back((std::uint64_t{1} << bit) - change);
+    }
+  }
+  const auto fits = [](double x, std::uint64_t limit) {
+    return static_cast<std::uint64_t>(std::nearbyint(x)) <= limit;
+  };
+  for (const std::uint64_t limit : limits) {
+    const double largest = largest_fitting(limit);
+    EXPECT_TRUE(fits(largest, limit)) << limit;
+    EXPECT_FALSE(fits(std::nextafter(largest, std::numeric_limits<double>::infinity()), limit)) << limit;
   }
 }
 

@@ -26,14 +26,15 @@ std::size_t to_fixed32(const Scaling& scaling, const float* HWY_RESTRICT from, s
   const Floats df;
   const Fixed di;
   const auto up = hn::Set(d, scaling.up);
-  const auto limit = hn::Set(d, static_cast<double>(scaling.limit));
+  const auto largest = hn::Set(d, scaling.largest);
   auto good = hn::Eq(up, up);
   std::size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    const auto scaled = hn::Round(hn::Mul(hn::PromoteTo(d, hn::LoadU(df, from + i)), up));
-    const auto inside = hn::Le(hn::Abs(scaled), limit);
+    const auto scaled = hn::Mul(hn::PromoteTo(d, hn::LoadU(df, from + i)), up);
+    const auto inside = hn::Le(hn::Abs(scaled), largest);
     good = hn::And(good, inside);
-    hn::StoreU(hn::DemoteTo(di, hn::IfThenElseZero(inside, scaled)), di, reinterpret_cast<std::int32_t*>(to + i));
+    const auto fixed = hn::DemoteTo(di, hn::Round(hn::IfThenElseZero(inside, scaled)));
+    hn::StoreU(fixed, di, reinterpret_cast<std::int32_t*>(to + i));
   }
   fits = fits && hn::AllTrue(d, good);
   return i;

@@ -1,40 +1,52 @@
 // Elements to cells and back, on the device: what values.h does on the host, chosen at run time. All threads of a
-// kernel take the same way, so the choice costs a few instructions and saves 30 copies of every kernel.
+// kernel take the same way, so the choice costs a few instructions and saves 30 copies of every kernel. The arithmetic
+// is plan/element_values.h.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
 #include "codec/cuda/kernels.h"
+#include "plan/element_values.h"
 
 namespace peel::cuda::detail {
+
+using peel::detail::fixed_cell;
+using peel::detail::fixed_value;
+
+template <typename T>
+__device__ T element_from(std::uint64_t bits) {
+  return std::bit_cast<T>(static_cast<peel::detail::Bits<T>>(bits));
+}
+template <typename T>
+__device__ std::uint64_t bits_of(T element) {
+  return std::bit_cast<peel::detail::Bits<T>>(element);
+}
 
 __device__ inline double widen_bits(std::uint64_t bits, ElementType type) {
   switch (type) {
     case ElementType::float32:
-      return __uint_as_float(static_cast<std::uint32_t>(bits));
+      return peel::detail::widen(element_from<float>(bits));
     case ElementType::float64:
-      return __longlong_as_double(static_cast<long long>(bits));
+      return element_from<double>(bits);
     case ElementType::float16:
-      return __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)));
+      return peel::detail::widen(element_from<float16>(bits));
     default:
-      return __bfloat162float(__ushort_as_bfloat16(static_cast<std::uint16_t>(bits)));
+      return peel::detail::widen(element_from<bfloat16>(bits));
   }
 }
 
 __device__ inline std::uint64_t narrow_bits(double value, ElementType type) {
   switch (type) {
     case ElementType::float32:
-      return __float_as_uint(__double2float_rn(value));
+      return bits_of(peel::detail::narrow<float>(value));
     case ElementType::float64:
-      return static_cast<std::uint64_t>(__double_as_longlong(value));
+      return bits_of(value);
     case ElementType::float16:
-      return __half_as_ushort(__double2half(value));
+      return bits_of(peel::detail::narrow<float16>(value));
     default:
-      return __bfloat16_as_ushort(__double2bfloat16(value));
+      return bits_of(peel::detail::narrow<bfloat16>(value));
   }
 }
 
@@ -66,14 +78,14 @@ __device__ inline std::uint32_t to_cell<std::uint32_t>(std::uint64_t bits, const
   }
   if (is_whole(how.type)) return static_cast<std::uint32_t>(integer_of(bits, how.type));
   const double value = widen_bits(bits, how.type);
-  if (how.cells == CellType::float32) return __float_as_uint(__double2float_rn(value));
-  return static_cast<std::uint32_t>(__double2int_rn(value * how.up));
+  if (how.cells == CellType::float32) return std::bit_cast<std::uint32_t>(peel::detail::narrow<float>(value));
+  return fixed_cell<std::uint32_t>(value * how.up);
 }
 
 template <>
 __device__ inline std::uint64_t to_cell<std::uint64_t>(std::uint64_t bits, const Conversion& how) {
   if (is_whole(how.type)) return static_cast<std::uint64_t>(integer_of(bits, how.type));
-  return static_cast<std::uint64_t>(__double2ll_rn(widen_bits(bits, how.type) * how.up));
+  return fixed_cell<std::uint64_t>(widen_bits(bits, how.type) * how.up);
 }
 
 __device__ inline std::uint64_t from_cell(std::uint32_t cell, const Conversion& how) {
@@ -82,12 +94,12 @@ __device__ inline std::uint64_t from_cell(std::uint32_t cell, const Conversion& 
   }
   if (is_whole(how.type)) return static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(cell)));
   if (how.cells == CellType::float32) return narrow_bits(__uint_as_float(cell), how.type);
-  return narrow_bits(static_cast<double>(static_cast<std::int32_t>(cell)) * how.down, how.type);
+  return narrow_bits(fixed_value(cell, how.down), how.type);
 }
 
 __device__ inline std::uint64_t from_cell(std::uint64_t cell, const Conversion& how) {
   if (is_whole(how.type)) return cell;
-  return narrow_bits(static_cast<double>(static_cast<long long>(cell)) * how.down, how.type);
+  return narrow_bits(fixed_value(cell, how.down), how.type);
 }
 
 // The element of a cell, or of a value of a packed message, which is one where cells are native.
@@ -115,21 +127,16 @@ __device__ inline void add_to_cell(std::uint64_t* to, std::uint64_t cell, const 
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(cell));
 }
 
-// A fixed-point cell, or its negative where bit `bit` of `signs` is set.
-template <typename Cell>
-__device__ Cell signed_cell(Cell cell, std::uint32_t signs, unsigned bit) {
-  const Cell mask = Cell{0} - (signs >> bit & 1);
-  return (cell ^ mask) - mask;
-}
-
-// The same of any cell.
+// A cell, whatever it holds, or its negative where bit `bit` of `signs` is set.
 __device__ inline std::uint32_t with_sign(std::uint32_t cell, std::uint32_t signs, unsigned bit,
                                           const Conversion& how) {
-  if (how.cells == CellType::float32) return cell ^ (signs >> bit & 1) << 31;
-  return signed_cell(cell, signs, bit);
+  if (how.cells == CellType::float32) {
+    return std::bit_cast<std::uint32_t>(peel::detail::with_sign(std::bit_cast<float>(cell), signs, bit));
+  }
+  return peel::detail::with_sign(cell, signs, bit);
 }
 __device__ inline std::uint64_t with_sign(std::uint64_t cell, std::uint32_t signs, unsigned bit, const Conversion&) {
-  return signed_cell(cell, signs, bit);
+  return peel::detail::with_sign(cell, signs, bit);
 }
 
 }  // namespace peel::cuda::detail

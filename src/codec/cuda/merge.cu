@@ -22,12 +22,14 @@ __global__ void __launch_bounds__(kThreads)
 // A sum of the type, rounded once; integers wrap.
 template <typename Bits>
 __device__ Bits add(Bits a, Bits b, ElementType type) {
-  if (is_whole(type)) return static_cast<Bits>(a + b);
-  if constexpr (sizeof(Bits) == 4) return __float_as_uint(__fadd_rn(__uint_as_float(a), __uint_as_float(b)));
-  if constexpr (sizeof(Bits) >= 2) {
-    return static_cast<Bits>(narrow_bits(__dadd_rn(widen_bits(a, type), widen_bits(b, type)), type));
+  if (is_whole(type)) return peel::detail::add(a, b);
+  if constexpr (sizeof(Bits) == 1) {
+    return 0;  // no float is that short
+  } else if constexpr (sizeof(Bits) == 4) {
+    return std::bit_cast<Bits>(peel::detail::add(std::bit_cast<float>(a), std::bit_cast<float>(b)));
+  } else {
+    return static_cast<Bits>(narrow_bits(peel::detail::add(widen_bits(a, type), widen_bits(b, type)), type));
   }
-  return 0;
 }
 
 template <typename Bits>

@@ -122,12 +122,12 @@ __device__ Outcome peel_block(const Geometry& g, const FullCellMap& map, const s
         [&](unsigned j, std::uint32_t cell, std::uint32_t word) {
           const std::uint32_t entry = word;  // its number and degree 1: what has to leave the other cells
           const Cells at = map.at(word >> kDegreeBits);
-          const std::uint32_t value = signed_cell(m.cells[j * g.subtable + cell], at.signs, j);
+          const std::uint32_t value = peel::detail::with_sign(m.cells[j * g.subtable + cell], at.signs, j);
 #pragma unroll
           for (unsigned other = 0; other < kSubtables; ++other) {
             if (other == j) continue;
             const std::uint32_t to = other * g.subtable + at.cell[other];
-            atomicAdd(m.cells + to, signed_cell(value, ~at.signs, other));
+            atomicAdd(m.cells + to, peel::detail::with_sign(value, ~at.signs, other));
             const std::uint32_t old = atomicSub(m.words + to, entry);
             if ((old & kDegree) == 2) m.lists.push(other, at.cell[other]);
           }
@@ -184,7 +184,7 @@ __device__ __noinline__ std::uint32_t note_lost(Cells at, const std::uint32_t* c
                                                 std::uint64_t item, Losses losses, Status* status) {
   note_loss(losses, item, status);
   const auto seen = [&](unsigned j) {
-    return static_cast<int>(signed_cell(cells[j * subtable + at.cell[j]], at.signs, j));
+    return static_cast<int>(peel::detail::with_sign(cells[j * subtable + at.cell[j]], at.signs, j));
   };
   return static_cast<std::uint32_t>(middle(seen(0), seen(1), seen(2)));
 }

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     const std::uint32_t cell = to_cell<std::uint32_t>(bits, how);
 #pragma unroll
     for (unsigned j = 0; j < kSubtables; ++j) {
-      atomicAdd(cells + j * g.subtable + at.cell[j], signed_cell(cell, at.signs, j));
+      atomicAdd(cells + j * g.subtable + at.cell[j], peel::detail::with_sign(cell, at.signs, j));
     }
   };
   for (std::uint32_t base = threadIdx.x - lane; base < own.fours; base += kBlockThreads) {

@@ -1,5 +1,5 @@
-// Floats of 16 bits, by their bits: written apart from the library's own conversions (codec/values.h), so that tests
-// compare two ways of doing it, as they do on a GPU.
+// Floats of 16 bits, by their bits: written apart from the library's own conversions (plan/element_values.h), so that
+// tests compare two ways of doing it, as they do on a GPU.
 #pragma once
 
 #include <bit>
