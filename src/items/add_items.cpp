@@ -11,51 +11,11 @@
 
 #include "codec/values.h"
 #include "items/tile.h"
+#include "plan/rank_sum.h"
 
 namespace peel::detail {
 
 namespace {
-
-// Sums of float64: a + b = s + e exactly (Knuth), the errors e summed beside.
-struct DoublePair {
-  double sum = 0;
-  double error = 0;
-};
-
-template <typename T>
-struct Wide {
-  using type = std::conditional_t<std::is_integral_v<T>, T, double>;
-};
-template <>
-struct Wide<double> {
-  using type = DoublePair;
-};
-
-inline void accumulate(DoublePair& to, double value) {
-  const double sum = to.sum + value;
-  const double part = sum - to.sum;
-  const double error = (to.sum - (sum - part)) + (value - part);
-  to.sum = sum;
-  if (error == error) to.error += error;  // infinities leave NaN here, which is not an error of rounding
-}
-inline void accumulate(double& to, float value) { to += static_cast<double>(value); }
-inline void accumulate(double& to, float16 value) { to += widen(value); }
-inline void accumulate(double& to, bfloat16 value) { to += widen(value); }
-template <typename T>
-requires std::is_integral_v<T>
-inline void accumulate(T& to, T value) { to = add(to, value); }
-
-template <typename T>
-inline T rounded(const DoublePair& value) {
-  return value.sum + value.error;
-}
-template <typename T>
-inline T rounded(double value) {
-  return narrow<T>(value);
-}
-template <typename T>
-requires std::is_integral_v<T>
-inline T rounded(T value) { return value; }
 
 template <typename T>
 class Adder {
@@ -88,7 +48,7 @@ class Adder {
   }
 
  private:
-  using Sum = typename Wide<T>::type;
+  using Sum = RankSum<T>;
 
   T* add_elements(std::size_t first, std::span<const std::uint64_t> all, T* out) {
     collect(first);
@@ -197,10 +157,10 @@ void add_arrays(ElementType type, std::span<const std::byte* const> parts, std::
   constexpr std::uint64_t kRun = 512;
   with_element(type, [&](auto t) {
     using T = decltype(t);
-    std::array<typename Wide<T>::type, kRun> sums;
+    std::array<RankSum<T>, kRun> sums;
     for (std::uint64_t first = 0; first < count; first += kRun) {
       const std::uint64_t size = std::min(kRun, count - first);
-      std::fill_n(sums.begin(), size, typename Wide<T>::type{});
+      std::fill_n(sums.begin(), size, RankSum<T>{});
       for (const std::byte* part : parts) {
         const T* from = reinterpret_cast<const T*>(part) + first;
         for (std::uint64_t i = 0; i < size; ++i) accumulate(sums[i], from[i]);

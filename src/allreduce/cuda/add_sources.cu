@@ -2,57 +2,25 @@
 // every 128, in registers while it goes through the sources: each of them is read once, and x is written once.
 #include "allreduce/cuda/add_sources.h"
 
+#include <bit>
+
 #include "allreduce/cuda/float_types.h"
-#include "codec/cuda/conversion.cuh"
 #include "codec/cuda/element_bits.cuh"
 #include "codec/cuda/tiles.cuh"
+#include "plan/rank_sum.h"
 
 namespace peel::cuda::detail {
 
 namespace {
 
-// A sum of doubles: a + b = s + e exactly (Knuth), the errors e summed beside.
-struct DoublePair {
-  double sum = 0;
-  double error = 0;
-};
-
-template <ElementType kType, typename Bits>
-struct Adding {
-  using Sum = double;
-  static __device__ void add(Sum& to, Bits bits) { to = __dadd_rn(to, widen_bits(bits, kType)); }
-  static __device__ Bits rounded(const Sum& sum) { return static_cast<Bits>(narrow_bits(sum, kType)); }
-};
-
-template <typename Bits>
-struct Adding<ElementType::float64, Bits> {
-  using Sum = DoublePair;
-  static __device__ void add(Sum& to, Bits bits) {
-    const double value = widen_bits(bits, ElementType::float64);
-    const double sum = __dadd_rn(to.sum, value);
-    const double part = __dsub_rn(sum, to.sum);
-    const double error = __dadd_rn(__dsub_rn(to.sum, __dsub_rn(sum, part)), __dsub_rn(value, part));
-    to.sum = sum;
-    if (error == error) to.error = __dadd_rn(to.error, error);  // infinities leave NaN, no error of rounding
-  }
-  static __device__ Bits rounded(const Sum& sum) {
-    return narrow_bits(__dadd_rn(sum.sum, sum.error), ElementType::float64);
-  }
-};
-
-// Of integers the width is all that matters.
-template <typename Bits>
-struct Adding<ElementType::int64, Bits> {
-  using Sum = Bits;
-  static __device__ void add(Sum& to, Bits bits) { to = static_cast<Bits>(to + bits); }
-  static __device__ Bits rounded(Sum sum) { return sum; }
-};
+using peel::detail::accumulate;
+using peel::detail::RankSum;
+using peel::detail::rounded;
 
 constexpr unsigned kRows = kChunk / 128;
 
-template <typename How, typename Bits>
-__device__ void add_quads(const ChunkMask& mask, const Bits* values, std::uint32_t left,
-                          typename How::Sum (&sums)[kRows][4]) {
+template <typename T, typename Bits>
+__device__ void add_quads(const ChunkMask& mask, const Bits* values, std::uint32_t left, RankSum<T> (&sums)[kRows][4]) {
   const unsigned lane = threadIdx.x & 31;
   const unsigned shift = (lane & 7) * 4;
 #pragma unroll
@@ -65,17 +33,17 @@ __device__ void add_quads(const ChunkMask& mask, const Bits* values, std::uint32
 #pragma unroll
     for (unsigned e = 0; e < 4; ++e) {
       if ((four >> e & 1) == 0) continue;
-      if (at < left) How::add(sums[i][e], values[at]);
+      if (at < left) accumulate(sums[i][e], std::bit_cast<T>(values[at]));
       ++at;
     }
   }
 }
 
-template <ElementType kType, typename Bits>
+// Of integers T is the unsigned one: the width is all that matters.
+template <typename T, typename Bits>
 __global__ void __launch_bounds__(kThreads)
     add_chunks(Geometry g, std::uint64_t tiles, const AddedItems* __restrict__ sources, unsigned count,
                Bits* __restrict__ x, Stripes where, Status* status) {
-  using How = Adding<kType, Bits>;
   const unsigned lane = threadIdx.x & 31;
   const std::uint64_t chunk = own_tile();  // chunks are what warps count here
   const std::uint64_t tile = chunk / kChunks;
@@ -85,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
   if (damaged) return;  // all threads alike
   std::uint32_t any = 0;
   if (tile < tiles) {
-    typename How::Sum sums[kRows][4] = {};
+    RankSum<T> sums[kRows][4] = {};
     for (unsigned s = 0; s < count; ++s) {
       const AddedItems& source = sources[s];
       const ChunkMask mask = load_chunk(source.items, g.grain_log2, first);
@@ -93,8 +61,8 @@ __global__ void __launch_bounds__(kThreads)
       if (mask.total == 0) continue;
       const std::uint64_t rank = rank_of_chunk(source.items, g.grain_log2, chunk);
       const std::uint64_t room = rank < source.room ? source.room - rank : 0;
-      add_quads<How>(mask, static_cast<const Bits*>(source.values) + rank,
-                     static_cast<std::uint32_t>(room < kChunk ? room : kChunk), sums);
+      add_quads<T>(mask, static_cast<const Bits*>(source.values) + rank,
+                   static_cast<std::uint32_t>(room < kChunk ? room : kChunk), sums);
     }
     Bits* to = x + (static_cast<std::int64_t>(first) + where.shift(tile));
     const bool quads = is_inside(g, first) && takes_quads(to);
@@ -102,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
     for (unsigned i = 0; i < kRows; ++i) {
       Bits out[4];
 #pragma unroll
-      for (unsigned e = 0; e < 4; ++e) out[e] = How::rounded(sums[i][e]);
+      for (unsigned e = 0; e < 4; ++e) out[e] = std::bit_cast<Bits>(rounded<T>(sums[i][e]));
       const unsigned at = i * 128 + lane * 4;
       if (quads) {
         store_quad(to + at, out);
@@ -127,11 +95,11 @@ __global__ void __launch_bounds__(kThreads)
   for (unsigned s = 0; s < count; ++s) status->recovered += sources[s].status->items;
 }
 
-template <ElementType kType, typename Bits>
+template <typename T, typename Bits>
 void launch(const Geometry& g, const AddedItems* sources, unsigned count, void* x, const Stripes& where, Status* status,
             cudaStream_t stream) {
-  add_chunks<kType, Bits><<<tile_blocks(g) * kChunks, kThreads, 0, stream>>>(g, tiles_of(g), sources, count,
-                                                                             static_cast<Bits*>(x), where, status);
+  add_chunks<T, Bits><<<tile_blocks(g) * kChunks, kThreads, 0, stream>>>(g, tiles_of(g), sources, count,
+                                                                         static_cast<Bits*>(x), where, status);
 }
 
 }  // namespace
@@ -141,12 +109,11 @@ cudaError_t add_sources(const Geometry& g, const AddedItems* sources, unsigned c
   if (tiles_of(g) == 0) return cudaSuccess;
   const bool is_float = with_float(g.type, [&](auto of) {
     using Of = decltype(of);
-    launch<Of::kType, typename Of::Bits>(g, sources, count, x, where, status, stream);
+    launch<typename Of::Element, typename Of::Bits>(g, sources, count, x, where, status, stream);
   });
   if (!is_float) {
-    with_bits(g.type, [&](auto bits) {
-      launch<ElementType::int64, decltype(bits)>(g, sources, count, x, where, status, stream);
-    });
+    with_bits(g.type,
+              [&](auto bits) { launch<decltype(bits), decltype(bits)>(g, sources, count, x, where, status, stream); });
   }
   return cudaGetLastError();
 }
