@@ -7,49 +7,27 @@
 #include <utility>
 
 #include "peel/error.h"
+#include "plan/coded_list.h"
 
 namespace peel::detail {
 
 namespace {
 
-constexpr std::uint64_t kComplement = std::uint64_t{1} << 63;
-constexpr std::uint64_t kChunk = 512;
-constexpr std::uint32_t kMaxParameter = 48;
-
-// A word of the directory.
-constexpr std::uint32_t kBaseBits = 43;
-constexpr std::uint32_t kParameterBits = 6;
-constexpr std::uint32_t kLengthShift = kBaseBits + kParameterBits;
-
-std::uint64_t count_chunks(std::uint64_t coded) { return (coded + kChunk - 1) / kChunk; }
-
-struct Parameter {
-  std::uint32_t value;
-  std::uint64_t bits;  // that all gaps take with it
-};
-
-// The parameter with the fewest bits: near the logarithm of the mean gap. Of equal ones the smallest, so that every
-// encoder writes the same.
-//
-// A chunk's length fits the directory: 2^guess is more than the mean gap, so the unary parts have fewer than `count`
-// zeros with it, and the chunk takes at most guess + 2 bits a gap. Gaps are below 2^43, so these are 360 words, and
-// the parameter is at most 43.
-Parameter choose_parameter(const std::uint64_t* gaps, std::uint64_t count) {
+// All three sums of unary parts in one pass.
+ChunkCode choose_parameter(const std::uint64_t* gaps, std::uint64_t count) {
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < count; ++i) sum += gaps[i];
-  const auto guess = static_cast<std::uint32_t>(std::bit_width(sum / count));
-  const std::uint32_t first = guess > 1 ? guess - 2 : 0;
-  std::array<std::uint64_t, 3> zeros{};  // that the unary parts have with `first` and the next two
+  const ParameterRange range = parameters_for(sum, count);
+  std::array<std::uint64_t, 3> zeros{};  // that the unary parts have with range.first and the next two
   for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t rest = gaps[i] >> first;
+    const std::uint64_t rest = gaps[i] >> range.first;
     zeros[0] += rest;
     zeros[1] += rest >> 1;
     zeros[2] += rest >> 2;
   }
-  Parameter best{.value = 0, .bits = ~std::uint64_t{0}};
-  for (std::uint32_t parameter = first; parameter <= guess; ++parameter) {
-    const std::uint64_t bits = count * (parameter + 1) + zeros[parameter - first];
-    if (bits < best.bits) best = {parameter, bits};
+  ChunkCode best;
+  for (std::uint32_t parameter = range.first; parameter <= range.last; ++parameter) {
+    best.consider(parameter, bits_without_zeros(parameter, count) + zeros[parameter - range.first]);
   }
   return best;
 }
@@ -95,7 +73,7 @@ class BitWriter {
 // The low parts of all gaps, `kJoined` at a time: each put() waits for the one before.
 template <std::uint32_t kJoined>
 void put_lows(const std::uint64_t* gaps, std::uint64_t count, std::uint32_t parameter, BitWriter& out) {
-  const std::uint64_t mask = (std::uint64_t{1} << parameter) - 1;
+  const std::uint64_t mask = low_mask(parameter);
   std::uint64_t i = 0;
   for (; i + kJoined <= count; i += kJoined) {
     std::uint64_t joined = 0;
@@ -119,38 +97,39 @@ void put_codes(const std::uint64_t* gaps, std::uint64_t count, std::uint32_t par
   out.finish();
 }
 
-// Codes `coded` positions, given one after another.
+// Codes positions, given one after another.
 class ListWriter {
  public:
-  ListWriter(std::uint64_t coded, Buffer<std::uint64_t>& list) : list_(list), end_(1 + count_chunks(coded)) {
+  ListWriter(CodedPositions coded, Buffer<std::uint64_t>& list) : list_(list), coded_(coded), end_(1 + coded.chunks()) {
     list_.resize(end_);
   }
 
   void add(std::uint64_t position) {
     gaps_[held_++] = position - next_;
     next_ = position + 1;
-    if (held_ == kChunk) put_chunk();
+    if (held_ == kListChunk) put_chunk();
   }
-  void finish(std::uint64_t head) {
+  void finish() {
     if (held_ != 0) put_chunk();
     list_.resize(end_);
-    list_[0] = head;
+    list_[0] = list_head(coded_);
   }
 
  private:
   void put_chunk() {
-    const Parameter parameter = choose_parameter(gaps_.data(), held_);
-    const std::uint64_t length = (parameter.bits + 63) / 64;
+    const ChunkCode code = choose_parameter(gaps_.data(), held_);
+    const std::uint32_t length = code.words();
     if (end_ + length + 1 > list_.size()) list_.resize(end_ + length + 1 + list_.size() / 2);
-    list_[chunk_++] = base_ | std::uint64_t{parameter.value} << kBaseBits | length << kLengthShift;
-    put_codes(gaps_.data(), held_, parameter.value, list_.data() + end_);
+    list_[chunk_++] = directory_word({base_, code.parameter, length});
+    put_codes(gaps_.data(), held_, code.parameter, list_.data() + end_);
     end_ += length;
     base_ = next_;
     held_ = 0;
   }
 
   Buffer<std::uint64_t>& list_;
-  std::array<std::uint64_t, kChunk> gaps_;
+  CodedPositions coded_;
+  std::array<std::uint64_t, kListChunk> gaps_;
   std::uint64_t held_ = 0;
   std::uint64_t next_ = 0;   // the position after the previous one
   std::uint64_t base_ = 0;   // the same when the chunk began
@@ -171,13 +150,11 @@ struct Chunk {
   std::uint32_t count;
   std::uint32_t parameter;
 
-  Chunk(std::uint64_t directory, std::span<const std::uint64_t> rest, std::uint64_t in_chunk, std::uint64_t positions)
-      : base(directory & ((std::uint64_t{1} << kBaseBits) - 1)),
-        count(static_cast<std::uint32_t>(in_chunk)),
-        parameter(static_cast<std::uint32_t>(directory >> kBaseBits) & ((1u << kParameterBits) - 1)) {
-    const std::uint64_t length = directory >> kLengthShift;
+  Chunk(const ChunkEntry& entry, std::span<const std::uint64_t> rest, std::uint32_t in_chunk, std::uint64_t positions)
+      : base(entry.base), count(in_chunk), parameter(entry.parameter) {
+    const std::uint64_t length = entry.words;
     const std::uint64_t lows = lows_bits();
-    if (parameter > kMaxParameter || length > rest.size() || lows + count > length * 64) corrupt();
+    if (!entry.holds(count) || length > rest.size()) corrupt();
     codes = rest.first(length);
     // The last word has a one of the unary parts; what lies above it is padding.
     const std::uint64_t last = (length - 1) * 64 >= lows ? codes.back() : codes.back() >> (lows % 64) << (lows % 64);
@@ -185,8 +162,7 @@ struct Chunk {
     const std::uint64_t end = (length - 1) * 64 + static_cast<std::uint64_t>(std::bit_width(last));
     std::uint64_t ones = count_ones(first_highs());
     for (std::uint64_t w = lows / 64 + 1; w < length; ++w) ones += count_ones(codes[w]);
-    // 512 low parts are below 2^57 in sum, so with this bound nothing that is added up reaches 2^64.
-    if (ones != count || end - lows - count > positions >> parameter) corrupt();
+    if (ones != count || !zeros_are_possible(end - lows - count, positions, parameter)) corrupt();
   }
 
   [[nodiscard]] std::uint64_t lows_bits() const { return std::uint64_t{count} * parameter; }
@@ -201,7 +177,7 @@ struct Chunk {
 template <typename Position>
 std::uint64_t read_positions(const Chunk& chunk, const std::byte* lows, Position* to) {
   const std::uint32_t parameter = chunk.parameter;
-  const std::uint64_t mask = (std::uint64_t{1} << parameter) - 1;
+  const std::uint64_t mask = low_mask(parameter);
   std::uint64_t w = chunk.lows_bits() / 64;
   std::uint64_t word = chunk.first_highs();
   std::uint64_t sum = chunk.base;                    // and of the low parts
@@ -215,7 +191,7 @@ std::uint64_t read_positions(const Chunk& chunk, const std::byte* lows, Position
       sum += (low >> (bit % 8)) & mask;
       bit += parameter;
       const std::uint64_t high = zeros + static_cast<std::uint64_t>(std::countr_zero(word)) - i;
-      last = sum + i + (high << parameter);
+      last = position_at(sum, high, parameter, i);
       to[i] = static_cast<Position>(last);
     }
     if (i == chunk.count) return last;
@@ -226,17 +202,17 @@ std::uint64_t read_positions(const Chunk& chunk, const std::byte* lows, Position
 
 // take(positions, count) for every chunk, into room for its positions from give(count).
 template <typename Position, typename Give, typename Take>
-void each_chunk(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t coded, Give give,
+void each_chunk(std::span<const std::uint64_t> list, std::uint64_t positions, CodedPositions coded, Give give,
                 Take take) {
   // Of the last low parts, so that what is loaded with them is there to be read.
-  std::array<std::uint64_t, kChunk * kMaxParameter / 64 + 1> spare;
-  const std::uint64_t chunks = count_chunks(coded);
+  std::array<std::uint64_t, kListChunk * kLongestParameter / 64 + 1> spare;
+  const std::uint64_t chunks = coded.chunks();
   if (chunks >= list.size() && chunks != 0) corrupt();
   std::span<const std::uint64_t> rest = list.subspan(1 + chunks);
   std::uint64_t next = 0;
   for (std::uint64_t c = 0; c < chunks; ++c) {
-    const std::uint64_t count = std::min(kChunk, coded - c * kChunk);
-    const Chunk chunk(list[1 + c], rest, count, positions);
+    const std::uint32_t count = coded.in_chunk(c);
+    const Chunk chunk(read_directory_word(list[1 + c]), rest, count, positions);
     if (chunk.base != next) corrupt();
     const auto* lows = reinterpret_cast<const std::byte*>(chunk.codes.data());
     if (chunk.codes.size() == rest.size()) {
@@ -260,57 +236,56 @@ void each_chunk(std::span<const std::uint64_t> list, std::uint64_t positions, st
 void encode_list(const Engine& engine, std::span<const std::uint64_t> words, std::uint64_t positions,
                  std::uint64_t items, Buffer<std::uint64_t>& list) {
   constexpr std::uint32_t kWords = 64;
-  const bool complement = items > positions / 2;
-  const std::uint64_t coded = complement ? positions - items : items;
+  const CodedPositions coded = coded_positions(positions, items);
   ListWriter writer(coded, list);
   std::array<std::uint64_t, kWords> turned;
   std::array<std::uint32_t, kWords * 64 + 64> found;
   for (std::uint64_t w = 0; w < words.size(); w += kWords) {
     const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(kWords, words.size() - w));
     const std::uint64_t* bits = words.data() + w;
-    if (complement) {
+    if (coded.others) {
       for (std::uint32_t i = 0; i < size; ++i) turned[i] = ~bits[i];
       if (w + size == words.size() && positions % 64 != 0) {
-        turned[size - 1] &= (std::uint64_t{1} << (positions % 64)) - 1;
+        turned[size - 1] &= low_mask(positions % 64);
       }
       bits = turned.data();
     }
     const std::uint32_t count = engine.positions(bits, size, found.data());
     for (std::uint32_t i = 0; i < count; ++i) writer.add(w * 64 + found[i]);
   }
-  writer.finish(coded | (complement ? kComplement : 0));
+  writer.finish();
 }
 
 void encode_list(std::span<const std::uint32_t> items, Buffer<std::uint64_t>& list) {
-  ListWriter writer(items.size(), list);
+  ListWriter writer({.count = items.size(), .others = false}, list);
   for (const std::uint32_t position : items) writer.add(position);
-  writer.finish(items.size());
+  writer.finish();
 }
 
 void decode_list(std::span<const std::uint64_t> list, std::uint64_t positions, std::uint64_t* words) {
   if (list.empty()) corrupt();
-  const bool complement = (list[0] & kComplement) != 0;
-  const std::uint64_t coded = list[0] & ~kComplement;
-  if (coded > positions) corrupt();
+  const CodedPositions coded = read_list_head(list[0]);
+  if (coded.count > positions) corrupt();
   const std::uint64_t count = (positions + 63) / 64;
   if (count != 0) std::memset(words, 0, count * sizeof(std::uint64_t));
-  std::array<std::uint64_t, kChunk> found;
+  std::array<std::uint64_t, kListChunk> found;
   each_chunk<std::uint64_t>(
       list, positions, coded, [&](std::uint64_t) { return found.data(); },
       [&](const std::uint64_t* at, std::uint64_t in_chunk) {
         for (std::uint64_t i = 0; i < in_chunk; ++i) words[at[i] / 64] |= std::uint64_t{1} << (at[i] % 64);
       });
-  if (complement) {
+  if (coded.others) {
     for (std::uint64_t w = 0; w < count; ++w) words[w] = ~words[w];
-    if (positions % 64 != 0) words[count - 1] &= (std::uint64_t{1} << (positions % 64)) - 1;
+    if (positions % 64 != 0) words[count - 1] &= low_mask(positions % 64);
   }
 }
 
 void decode_positions(std::span<const std::uint64_t> list, std::uint64_t positions, std::span<std::uint32_t> out) {
-  if (list.empty() || list[0] != out.size()) corrupt();  // a complement has the highest bit set
+  const CodedPositions coded{.count = out.size(), .others = false};
+  if (list.empty() || list[0] != list_head(coded)) corrupt();
   std::uint32_t* to = out.data();
   each_chunk<std::uint32_t>(
-      list, positions, out.size(), [&](std::uint64_t count) { return std::exchange(to, to + count); },
+      list, positions, coded, [&](std::uint64_t count) { return std::exchange(to, to + count); },
       [](const std::uint32_t*, std::uint64_t) {});
 }
 

@@ -8,6 +8,7 @@
 #include "codec/list_index.h"
 #include "items/tile.h"
 #include "peel/error.h"
+#include "plan/coded_list.h"
 
 namespace peel::detail {
 
@@ -20,10 +21,10 @@ constexpr std::uint32_t kMagic = 0x6C656570;  // "peel"
 // saves on any link faster than 150 Mbit/s.
 constexpr double kListDensity = 0.2;
 
-// Bits a coded list takes for each position: the entropy, 2% for the code, and a word and a half for each chunk of 512.
+// Bits a coded list takes for each position: the entropy, 2% for the code, and a word and a half for each chunk.
 double list_bits(double density) {
   if (density <= 0 || density >= 1) return 0;
-  return 1.02 * (-density * std::log2(density) - (1 - density) * std::log2(1 - density)) + density * 96 / 512;
+  return 1.02 * (-density * std::log2(density) - (1 - density) * std::log2(1 - density)) + density * 96 / kListChunk;
 }
 
 [[noreturn]] void corrupt() {

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "plan/coded_list.h"
 #include "plan/integer_math.h"
 #include "plan/mapping.h"
 
@@ -160,7 +161,8 @@ BloomSize size_bloom(std::uint64_t positions, std::uint64_t items, std::uint64_t
 std::uint64_t expected_list_bits(std::uint64_t positions, std::uint64_t items) {
   const std::uint64_t entropy = entropy_bits(positions, items);
   const std::uint64_t coded = std::min(items, positions - std::min(items, positions));
-  const std::uint64_t chunks = divide_up(coded, 512);  // each has a word of the directory, and half of one for padding
+  const std::uint64_t chunks =
+      divide_up(coded, kListChunk);  // a word of the directory for each, half of one for padding
   return entropy + entropy / 32 + chunks * 96 + 128;
 }
 

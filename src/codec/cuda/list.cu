@@ -14,48 +14,27 @@
 #include <cub/device/device_scan.cuh>
 
 #include "codec/cuda/tiles.cuh"
+#include "plan/coded_list.h"
 
 namespace peel::cuda::detail {
 
 namespace {
 
-constexpr unsigned kListChunk = 512;
+using peel::detail::bits_without_zeros;
+using peel::detail::ChunkCode;
+using peel::detail::ChunkEntry;
+using peel::detail::coded_positions;
+using peel::detail::CodedPositions;
+using peel::detail::directory_word;
+using peel::detail::kListChunk;
+using peel::detail::low_mask;
+using peel::detail::read_directory_word;
+using peel::detail::read_list_head;
+
 constexpr unsigned kLanePositions = kListChunk / 32;
-constexpr std::uint64_t kComplement = std::uint64_t{1} << 63;
-constexpr unsigned kBaseBits = 43;
-constexpr unsigned kParameterBits = 6;
-constexpr std::uint32_t kLongestParameter = 48;
-// An encoder's chunk has at most 512 x (43 + 2) bits: gaps of 2^43 / 512 on average take 35 low bits, and the rest of
-// all gaps together at most one bit each (the parameter is not below the logarithm of the mean less one).
-constexpr unsigned kChunkWords = 368;
+constexpr unsigned kChunkWords = peel::detail::kLongestChunk;
 constexpr unsigned kListWarps = 4;
 constexpr unsigned kGrid = 2048;
-
-struct Directory {
-  std::uint64_t base;
-  std::uint32_t parameter;
-  std::uint32_t words;
-};
-__device__ std::uint64_t join(const Directory& entry) {
-  return entry.base | std::uint64_t{entry.parameter} << kBaseBits |
-         std::uint64_t{entry.words} << (kBaseBits + kParameterBits);
-}
-__device__ Directory split(std::uint64_t word) {
-  return {word & ((std::uint64_t{1} << kBaseBits) - 1),
-          static_cast<std::uint32_t>(word >> kBaseBits) & ((1u << kParameterBits) - 1),
-          static_cast<std::uint32_t>(word >> (kBaseBits + kParameterBits))};
-}
-
-// What is coded, of `items` items at `positions` positions.
-struct Coded {
-  std::uint64_t count;
-  bool others;
-  __device__ std::uint64_t chunks() const { return (count + kListChunk - 1) / kListChunk; }
-};
-__device__ Coded coded_of(std::uint64_t positions, std::uint64_t items) {
-  const bool others = items > positions / 2;
-  return {others ? positions - items : items, others};
-}
 
 __device__ std::uint64_t sum_lanes(std::uint64_t value) {
 #pragma unroll
@@ -81,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) find_positions(Geometry g, std::uint
   const std::uint64_t tile = own_tile();
   if (tile >= tiles) return;
   const unsigned lane = threadIdx.x & 31;
-  const Coded coded = coded_of(g.items, status->items);
+  const CodedPositions coded = coded_positions(g.items, status->items);
   if (coded.count > room) {
     if (tile == 0 && lane == 0) atomicOr(&status->flags, kNoRoom);
     return;
@@ -139,7 +118,7 @@ template <typename Position>
 __global__ void __launch_bounds__(kListWarps * 32)
     measure_chunks(std::uint64_t positions_in_all, const Position* positions, std::uint64_t* directory,
                    std::uint64_t* lengths, std::uint64_t most, const Status* status) {
-  const Coded coded = coded_of(positions_in_all, status->items);
+  const CodedPositions coded = coded_positions(positions_in_all, status->items);
   const bool refused = (status->flags & kNoRoom) != 0;
   for (std::uint64_t chunk = std::uint64_t{blockIdx.x} * kListWarps + (threadIdx.x >> 5); chunk < most;
        chunk += std::uint64_t{gridDim.x} * kListWarps) {
@@ -153,22 +132,17 @@ __global__ void __launch_bounds__(kListWarps * 32)
     for (unsigned i = 0; i < kLanePositions; ++i) own += gaps.gap[i];
     const std::uint64_t sum = sum_lanes(own);
     const std::uint64_t count = sum_lanes(gaps.count);
-    const auto guess = static_cast<std::uint32_t>(64 - __clzll(static_cast<long long>(sum / count)));
-    std::uint32_t best = 0;
-    std::uint64_t least = ~std::uint64_t{0};
-    for (std::uint32_t parameter = guess > 1 ? guess - 2 : 0; parameter <= guess; ++parameter) {
+    const peel::detail::ParameterRange range = peel::detail::parameters_for(sum, count);
+    ChunkCode best;
+    for (std::uint32_t parameter = range.first; parameter <= range.last; ++parameter) {
       own = 0;
 #pragma unroll
       for (unsigned i = 0; i < kLanePositions; ++i) own += gaps.gap[i] >> parameter;
-      const std::uint64_t bits = count * (parameter + 1) + sum_lanes(own);
-      if (bits < least) {
-        least = bits;
-        best = parameter;
-      }
+      best.consider(parameter, bits_without_zeros(parameter, count) + sum_lanes(own));
     }
     if ((threadIdx.x & 31) == 0) {
-      const auto words = static_cast<std::uint32_t>((least + 63) / 64);
-      directory[chunk] = join({gaps.base, best, words});
+      const std::uint32_t words = best.words();
+      directory[chunk] = directory_word({gaps.base, best.parameter, words});
       lengths[chunk] = words;
     }
   }
@@ -195,7 +169,7 @@ __global__ void __launch_bounds__(kListWarps * 32)
   __shared__ std::uint32_t codes[kListWarps][kChunkWords * 2];
   const unsigned lane = threadIdx.x & 31;
   std::uint32_t* own = codes[threadIdx.x >> 5];
-  const Coded coded = coded_of(positions_in_all, status->items);
+  const CodedPositions coded = coded_positions(positions_in_all, status->items);
   if ((status->flags & kNoRoom) != 0) return;
   const std::uint64_t chunks = coded.chunks();
   const std::uint64_t total = chunks == 0 ? 0 : starts[chunks - 1] + lengths[chunks - 1];
@@ -205,27 +179,26 @@ __global__ void __launch_bounds__(kListWarps * 32)
     return;
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    index[0] = coded.count | (coded.others ? kComplement : 0);
+    index[0] = peel::detail::list_head(coded);
     index[length - 1] = (status->flags & kOverflow) != 0 ? kFlagOverflow : 0;
     status->index_words = length;
   }
   for (std::uint64_t chunk = std::uint64_t{blockIdx.x} * kListWarps + (threadIdx.x >> 5); chunk < chunks;
        chunk += std::uint64_t{gridDim.x} * kListWarps) {
-    const Directory entry = split(directory[chunk]);
+    const ChunkEntry entry = read_directory_word(directory[chunk]);
     for (unsigned w = lane; w < entry.words * 2; w += 32) own[w] = 0;
     __syncwarp();
     const LaneGaps<Position> gaps(positions, chunk, coded.count);
-    const std::uint64_t left = coded.count - chunk * kListChunk;
-    const auto count = static_cast<std::uint32_t>(left < kListChunk ? left : kListChunk);
+    const std::uint32_t count = coded.in_chunk(chunk);
     std::uint64_t high = 0;
 #pragma unroll
     for (unsigned i = 0; i < kLanePositions; ++i) high += gaps.gap[i] >> entry.parameter;
     auto bit = static_cast<std::uint32_t>(count * entry.parameter + sum_before(high) + lane * kLanePositions);
-    const std::uint64_t low_mask = (std::uint64_t{1} << entry.parameter) - 1;
+    const std::uint64_t mask = low_mask(entry.parameter);
 #pragma unroll
     for (unsigned i = 0; i < kLanePositions; ++i) {
       if (i >= gaps.count) break;
-      or_bits(own, (lane * kLanePositions + i) * entry.parameter, gaps.gap[i] & low_mask, entry.parameter);
+      or_bits(own, (lane * kLanePositions + i) * entry.parameter, gaps.gap[i] & mask, entry.parameter);
       bit += static_cast<std::uint32_t>(gaps.gap[i] >> entry.parameter);
       or_bits(own, bit, 1, 1);
       ++bit;
@@ -240,19 +213,17 @@ __global__ void __launch_bounds__(kListWarps * 32)
 
 // ---- decode
 
-// How many chunks a list says it has, as far as it can be right.
+// What a list says it has, and whether it can be right.
 struct Stated {
-  std::uint64_t count;
+  CodedPositions coded;
   std::uint64_t chunks;
-  bool others;
   bool right;
 };
 __device__ Stated stated_by(std::uint64_t head, std::uint64_t positions, std::uint64_t words) {
   Stated list;
-  list.count = head & ~kComplement;
-  list.others = (head & kComplement) != 0;
-  list.chunks = (list.count + kListChunk - 1) / kListChunk;
-  list.right = list.count <= positions && list.chunks + 2 <= words;
+  list.coded = read_list_head(head);
+  list.chunks = list.coded.chunks();
+  list.right = list.coded.count <= positions && list.chunks + 2 <= words;
   return list;
 }
 
@@ -265,7 +236,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (std::uint64_t chunk = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x; chunk < most;
        chunk += std::uint64_t{gridDim.x} * kThreads) {
-    lengths[chunk] = list.right && chunk < list.chunks ? split(index[1 + chunk]).words : 0;
+    lengths[chunk] = list.right && chunk < list.chunks ? read_directory_word(index[1 + chunk]).words : 0;
   }
 }
 
@@ -278,12 +249,12 @@ __device__ std::uint64_t bits_at(const std::uint64_t* words, std::uint64_t bit, 
 }
 
 // Sets the positions of one chunk; false if its codes cannot be right. `ones` has room for kListChunk places.
-__device__ bool read_chunk(const Directory& entry, const std::uint64_t* codes, unsigned count, std::uint64_t positions,
+__device__ bool read_chunk(const ChunkEntry& entry, const std::uint64_t* codes, unsigned count, std::uint64_t positions,
                            std::uint32_t* ones, std::uint32_t* bitmap, std::uint64_t& next) {
   const unsigned lane = threadIdx.x & 31;
   const std::uint32_t lows = count * entry.parameter;
   const std::uint32_t bits = entry.words * 64;
-  if (entry.parameter > kLongestParameter || lows + count > bits) return false;
+  if (!entry.holds(count)) return false;
 
   // Where each one of the unary codes is, 64 bits for each lane at a time.
   unsigned found = 0;
@@ -302,8 +273,8 @@ __device__ bool read_chunk(const Directory& entry, const std::uint64_t* codes, u
   __syncwarp();
   if (found != count) return false;
   const std::uint32_t used = lows + ones[count - 1] + 1;
-  if (used + 64 <= bits) return false;                                             // a whole word too long
-  if (ones[count - 1] - (count - 1) > positions >> entry.parameter) return false;  // so that no sum below wraps
+  if (used + 64 <= bits) return false;  // a whole word too long
+  if (!peel::detail::zeros_are_possible(ones[count - 1] - (count - 1), positions, entry.parameter)) return false;
 
   std::uint64_t low[kLanePositions];
   std::uint64_t sum = 0;
@@ -320,7 +291,7 @@ __device__ bool read_chunk(const Directory& entry, const std::uint64_t* codes, u
     const unsigned k = lane * kLanePositions + i;
     if (k >= count) break;
     at += low[i];
-    const std::uint64_t position = at + (std::uint64_t{ones[k] - k} << entry.parameter) + k;
+    const std::uint64_t position = peel::detail::position_at(at, ones[k] - k, entry.parameter, k);
     if (position >= positions) {
       right = false;
       break;
@@ -352,14 +323,13 @@ __global__ void __launch_bounds__(kListWarps * 32)
   if (!right) return;
   for (std::uint64_t chunk = std::uint64_t{blockIdx.x} * kListWarps + (threadIdx.x >> 5); chunk < list.chunks;
        chunk += std::uint64_t{gridDim.x} * kListWarps) {
-    const Directory entry = split(index[1 + chunk]);
-    const std::uint64_t left = list.count - chunk * kListChunk;
-    const auto count = static_cast<unsigned>(left < kListChunk ? left : kListChunk);
+    const ChunkEntry entry = read_directory_word(index[1 + chunk]);
+    const unsigned count = list.coded.in_chunk(chunk);
     std::uint64_t next = 0;
     right = read_chunk(entry, index + 1 + list.chunks + starts[chunk], count, positions, ones[threadIdx.x >> 5], bitmap,
                        next);
     if (chunk == 0 && entry.base != 0) right = false;
-    if (chunk + 1 < list.chunks && split(index[2 + chunk]).base != next) right = false;
+    if (chunk + 1 < list.chunks && read_directory_word(index[2 + chunk]).base != next) right = false;
     if (!right && lane == 0) atomicOr(&status->flags, kCorrupt);
     __syncwarp();
   }
@@ -367,11 +337,11 @@ __global__ void __launch_bounds__(kListWarps * 32)
 
 __global__ void __launch_bounds__(kThreads)
     turn_words(std::uint64_t positions, const std::uint64_t* index, std::uint64_t* words, std::uint64_t count) {
-  if ((index[0] & kComplement) == 0) return;
+  if (!read_list_head(index[0]).others) return;
   for (std::uint64_t w = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x; w < count;
        w += std::uint64_t{gridDim.x} * kThreads) {
     const std::uint64_t left = positions - w * 64;
-    words[w] = ~words[w] & (left < 64 ? (std::uint64_t{1} << left) - 1 : ~std::uint64_t{0});
+    words[w] = ~words[w] & (left < 64 ? low_mask(left) : ~std::uint64_t{0});
   }
 }
 
