@@ -101,8 +101,9 @@ class Worker {
 void bench(const Words& words) {
   if (words.rank >= words.workers) throw CLI::ValidationError("--rank must be below --workers");
   if (words.words % 2 != 0) throw CLI::ValidationError("--words must be even, since ORs are of 64 bits");
-  Worker worker(words);
   Progress progress;
+  progress.step(fmt::format("waiting for {} workers to join, {:g} s at most", words.workers, words.timeout));
+  Worker worker(words);
   progress.expect(words.repeat);
   progress.step(fmt::format("{} words each", show_count(words.words)));
   for (unsigned i = 0; i < words.repeat; ++i) {

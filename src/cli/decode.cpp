@@ -46,15 +46,7 @@ void report_lost(const DecodeCommand& command, const std::string& input, const R
 }
 
 // Reading a message, decoding it and writing its array count as many bytes as the message has, each.
-double work_of(const DecodeCommand& command) {
-  double work = 0;
-  for (const std::string& input : command.inputs) {
-    const auto bytes = file_bytes(input);
-    if (!bytes) return 0;
-    work += 3 * static_cast<double>(*bytes);
-  }
-  return work;
-}
+double work_of(const DecodeCommand& command) { return 3 * bytes_in(command.inputs); }
 
 void decode_one(const DecodeCommand& command, const std::string& input, const std::string& output, Progress& progress) {
   progress.step(input + " : decoding");

@@ -24,6 +24,7 @@
 #include "cli/files.h"
 #include "cli/numbers.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 #include "cli/thread_workers.h"
 
 namespace peel::cli {
@@ -48,31 +49,17 @@ constexpr Shape kShapes[] = {{"uniform", 0.001}, {"uniform", 0.01}, {"uniform", 
 
 constexpr std::string_view kRow = "  {:<14} {:>9} {:>9} {:>8} {:>9}  {}\n";
 
-// Lines of at most 100 characters, so that words stay whole on a terminal.
-void print_wrapped(std::string_view text, std::string_view indent) {
-  constexpr std::size_t kColumns = 100;
-  while (!text.empty()) {
-    std::size_t end = text.size();
-    if (end + indent.size() > kColumns) {
-      end = text.rfind(' ', kColumns - indent.size());
-      if (end == std::string_view::npos) end = std::min(text.find(' '), text.size());
-    }
-    fmt::print("{}{}\n", indent, text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
-// While it lives, a terminal says what is being waited for, and for how long.
+// While it lives, a terminal says what is being waited for, and how long that and all the rest take.
 class Waiting {
  public:
-  explicit Waiting(const std::string& what)
-      : thread_([this, what](const std::stop_token& stop) {
-          Progress progress(FileOptions{});
+  Waiting(Progress& progress, const std::string& what)
+      : thread_([this, &progress, what](const std::stop_token& stop) {
           std::unique_lock lock(mutex_);
           for (int seconds = 0; !stop.stop_requested(); ++seconds) {
             progress.step(fmt::format("{} ({} s)", what, seconds));
             ended_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
           }
+          progress.clear();
         }) {}
 
  private:
@@ -84,11 +71,12 @@ class Waiting {
 // Prints results as they come, and keeps them for the end.
 class Show {
  public:
-  explicit Show(std::uint64_t expected) : expected_(expected) {}
+  explicit Show(std::uint64_t expected) : expected_(expected) { progress_.expect(static_cast<double>(expected)); }
 
-  [[nodiscard]] std::string waits_for() const {
-    if (expected_ == 0) return fmt::format("measuring; {} results so far", results_.size());
-    return fmt::format("measuring; {} of {} results", results_.size(), expected_);
+  // For the next result, while `waiting` lives.
+  void wait(std::optional<Waiting>& waiting) {
+    waiting.emplace(progress_, expected_ == 0 ? fmt::format("measuring; {} results so far", results_.size())
+                                              : fmt::format("measuring; {} of {} results", results_.size(), expected_));
   }
 
   void add(const Json& report) {
@@ -106,6 +94,8 @@ class Show {
                verdict_of(one));
     std::fflush(stdout);
     results_.push_back(one);
+    progress_.advance(1);
+    progress_.clear();
   }
 
   void finish(const std::string& html) const {
@@ -125,11 +115,11 @@ class Show {
  private:
   static void print(const DemoStory& story) {
     fmt::print("\n");
-    print_wrapped(story.headline, "");
+    fmt::print("{}", wrapped(story.headline));
     fmt::print("\nWhat was measured\n");
-    for (const std::string& sentence : story.setting) print_wrapped(sentence, "  ");
+    for (const std::string& sentence : story.setting) fmt::print("  {}", wrapped(sentence, 2));
     fmt::print("\nWords\n");
-    for (const Term& term : story.words) fmt::print("  {:<15} {}\n", term.word, term.meaning);
+    for (const Term& term : story.words) fmt::print("  {:<15} {}", term.word, wrapped(term.meaning, 18));
     fmt::print("\nNext\n");
     for (const Term& step : story.next) fmt::print("  {}\n      {}\n", step.word, step.meaning);
   }
@@ -148,6 +138,7 @@ class Show {
   }
 
   std::uint64_t expected_;  // results; 0: nobody knows
+  Progress progress_;
   Json first_;
   std::vector<DemoResult> results_;
 };
@@ -159,7 +150,8 @@ void show_threads(const DemoOptions& options) {
                                .repeat = 3};
   Show show(std::size(kShapes) * contest.strategies.size());
   for (const Shape& shape : kShapes) {
-    std::optional<Waiting> waiting(show.waits_for());
+    std::optional<Waiting> waiting;
+    show.wait(waiting);
     const Pattern pattern = parse_patterns(shape.pattern).front();
     const GradientOptions drawn{.elements = parse_count(options.elements),
                                 .density = shape.density,
@@ -181,7 +173,8 @@ void show_lines(std::istream& lines, const DemoOptions& options) {
   Show show(options.expect);
   std::string line;
   const auto next = [&] {
-    const Waiting waiting(show.waits_for());
+    std::optional<Waiting> waiting;
+    show.wait(waiting);
     return static_cast<bool>(std::getline(lines, line));
   };
   while (next()) {

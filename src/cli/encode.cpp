@@ -55,12 +55,7 @@ class Gradients {
 
 // Reading a byte, planning with it and encoding it count 1 each. Several gradients are read twice.
 double work_of(const EncodeOptions& options) {
-  double bytes = 0;
-  for (const std::string& input : options.inputs) {
-    const auto size = file_bytes(input);
-    if (!size) return 0;
-    bytes += static_cast<double>(*size);
-  }
+  const double bytes = bytes_in(options.inputs);
   if (!options.like.empty()) return 2 * bytes;
   return bytes * (options.inputs.size() > 1 ? 4 : 3);
 }

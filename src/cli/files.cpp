@@ -140,10 +140,14 @@ void Input::expect_end() {
   }
 }
 
-std::optional<std::uint64_t> file_bytes(const std::string& path) {
-  struct stat status {};
-  if (path == kPipe || stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  return static_cast<std::uint64_t>(status.st_size);
+double bytes_in(const std::vector<std::string>& paths) {
+  double bytes = 0;
+  for (const std::string& path : paths) {
+    struct stat status {};
+    if (path == kPipe || stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return 0;
+    bytes += static_cast<double>(status.st_size);
+  }
+  return bytes;
 }
 
 void check_output(const std::string& path, OutputOptions options) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "peel/buffer.h"
 
@@ -80,8 +81,8 @@ class Output {
   bool force_ = false;
 };
 
-// How many bytes a file has; none of a pipe, which nobody knows.
-std::optional<std::uint64_t> file_bytes(const std::string& path);
+// How many bytes files have together, for a Progress; 0 where one is a pipe, of which nobody knows.
+double bytes_in(const std::vector<std::string>& paths);
 
 // Throws Failure if Output(path, options) would: before the work is done rather than after.
 void check_output(const std::string& path, OutputOptions options);

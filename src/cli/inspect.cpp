@@ -55,13 +55,8 @@ struct Findings {
 
 // Reading a byte and looking at it count 1 each; choosing both grains, as much as looking at one file.
 double work_of(const InspectOptions& options) {
-  double work = 0;
-  for (const std::string& input : options.inputs) {
-    const auto bytes = file_bytes(input);
-    if (!bytes) return 0;
-    work += 2 * static_cast<double>(*bytes);
-  }
-  return work + static_cast<double>(*file_bytes(options.inputs.front()));
+  const double bytes = bytes_in(options.inputs);
+  return bytes == 0 ? 0 : 2 * bytes + bytes_in({options.inputs.front()});
 }
 
 Bitmap unite_files(const InspectOptions& options, Findings& findings, Progress& progress) {

@@ -41,15 +41,7 @@ std::string difference(const Plan& a, const Plan& b) {
 }
 
 // Reading a byte and adding it to the sum count 1 each, and so does writing as much as the first message has.
-double work_of(const MergeOptions& options) {
-  double work = 0;
-  for (const std::string& input : options.inputs) {
-    const auto bytes = file_bytes(input);
-    if (!bytes) return 0;
-    work += 2 * static_cast<double>(*bytes);
-  }
-  return work;
-}
+double work_of(const MergeOptions& options) { return 2 * bytes_in(options.inputs); }
 
 // A message whose workers are counted, and whose join takes no absurd memory: lists and packed filters are read out
 // into a bitmap.

@@ -88,6 +88,7 @@ void print(const std::string& input, const Parsed& parsed) {
 void run_show(const ShowOptions& options) {
   std::vector<Json> reports;
   Progress progress;
+  progress.expect(bytes_in(options.inputs));
   for (const std::string& input : options.inputs) {
     progress.step(input + " : reading");
     const Parsed parsed = load_message(input, progress.moved());
