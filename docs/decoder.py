@@ -7,7 +7,7 @@ import math, struct, sys
 
 NPY = ["<f4", "<f8", "<f2", "<V2", "|i1", "<i2", "<i4", "<i8"]  # by element type
 BFLOAT16, INT8, INT64 = 3, 4, 7
-PACKED, SKETCH, BLOOM, LIST = 0, 1, 2, 3
+PACKED, SKETCH, BITMAP, BLOOM, LIST = 0, 1, 1, 2, 3
 NATIVE, FIXED32, FIXED64, FLOAT32 = 1, 2, 3, 4
 M32, M64, GOLDEN, MIX = 2**32 - 1, 2**64 - 1, 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 
@@ -17,18 +17,37 @@ def require(condition, sentence):
 
 def parse(data):  # 2. Serialised message
     require(len(data) >= 136 and data[:4] == b"PEEL", "not a message")
-    version, words, payload, checksum = struct.unpack("<IQQQ", data[4:32])
-    require(version in (1, 2), "another version of the format")
-    body = 128 if version == 1 else 136  # 16. Versions
-    require(len(data) == body + 8 * words + payload, "a wrong length")
+    version, first, second, checksum = struct.unpack("<IQQQ", data[4:32])
+    require(version in (1, 2, 3), "another version of the format")
+    plan, held = Plan(data[32:128]), 0
+    if version == 3:
+        require(second == 0 and len(data) == 128 + first, "a wrong length")
+        words, held, flags = parse_header(plan, data[128:])
+        body, flag_word = 168, struct.pack("<Q", flags)
+    else:  # 17. Versions
+        body, words, flag_word = (128 if version == 1 else 136), first, b""
+        require(len(data) == body + 8 * words + second, "a wrong length")
+        held = int.from_bytes(data[128:body], "little")
     try:
         from xxhash import xxh3_64_intdigest
         require(xxh3_64_intdigest(data[32:], xxh3_64_intdigest(data[:24])) == checksum, "a wrong checksum")
     except ImportError:
         print("decoder: no module xxhash, so the checksum was not verified", file=sys.stderr)
-    plan, held = Plan(data[32:128]), int.from_bytes(data[128:body], "little")
     require(held <= (plan.workers if plan.fixed and not plan.integer else 2**63 - 1), "too many workers")
-    return plan, struct.unpack(f"<{words}Q", data[body:body + 8 * words]), data[body + 8 * words:]
+    index = data[body:body + 8 * words] + flag_word
+    return plan, struct.unpack(f"<{len(index) // 8}Q", index), data[body + 8 * words:]
+
+def parse_header(plan, message):  # 2.1 Item message: index words, workers, flags
+    require(len(message) >= 40 and message[:2] == b"IM", "no item message behind the plan")
+    version, index, values, flags, zero, length, items, held, count = struct.unpack("<4BH4Q", message[2:40])
+    sketch = plan.codec == SKETCH
+    require(version == 1 and values <= 1 and flags <= 1, "another version of the item message, or an unknown coding")
+    require(index == {BITMAP: 2, LIST: 3, BLOOM: 4}[plan.index] and values == sketch, "an item message of another plan")
+    require(length == len(message) and zero == count == 0 and (items == 0 or not sketch), "a damaged header")
+    cells = plan.blocks * 3 * plan.subtable if sketch else items
+    rest = length - 40 - cells * plan.grain * plan.cell_bytes
+    require(rest >= 0 and rest % 8 == 0, "a wrong length")
+    return rest // 8, held, flags
 
 class Plan:
     def __init__(self, raw):  # 3. Plan descriptor

@@ -24,15 +24,19 @@ void demand(bool condition) {
 }
 
 void mend_header(const ItemMessageShape& shape, Buffer<std::byte>& message) {
-  if (message.size() < sizeof(ItemMessageHeader)) return;
-  ItemMessageHeader header;
+  if (message.size() < sizeof(MessageHeader)) return;
+  MessageHeader header;
   std::memcpy(&header, message.data(), sizeof header);
   const std::uint64_t room = message.size() - sizeof header;
-  header.magic = 0x6C656570;
-  header.kind = static_cast<ItemMessageHeader::Kind>(static_cast<std::uint32_t>(header.kind) % 4);
-  header.items = std::min(shape.positions, room / std::max<std::size_t>(shape.item_bytes, 1));
-  header.index_words = (room - header.items * shape.item_bytes) / sizeof(std::uint64_t);
-  message.resize(sizeof header + header.index_words * sizeof(std::uint64_t) + header.items * shape.item_bytes);
+  const auto kind = static_cast<std::uint32_t>(header.index) % 4;
+  header = {.index = static_cast<MessageHeader::Index>(kind), .workers = shape.workers, .count = header.count};
+  // The index of a bitmap has the length that it must have, and a list what the items leave.
+  const std::uint64_t bitmap = header.index == MessageHeader::Index::bitmap ? (shape.positions + 63) / 64 * 8 : 0;
+  header.items = std::min(shape.positions, (room - std::min(room, bitmap)) / shape.item_bytes);
+  const std::uint64_t rest = room - std::min(room, header.items * shape.item_bytes);
+  header.length = sizeof header + header.items * shape.item_bytes + (bitmap != 0 ? bitmap : rest / 8 * 8);
+  if (header.length > message.size()) return;
+  message.resize(header.length);
   std::memcpy(message.data(), &header, sizeof header);
 }
 

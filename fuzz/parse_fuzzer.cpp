@@ -21,18 +21,32 @@ namespace {
 constexpr std::uint64_t kMostElements = 1u << 18;  // bounds memory and time, not what is checked
 
 void repair_header(std::vector<std::byte>& bytes) {
-  if (bytes.size() < peel::kHeaderBytes) return;
-  const std::uint32_t version = bytes[4] == std::byte{1} ? 1 : 2;
-  const std::size_t header = peel::kHeaderBytes - (version == 1 ? 8 : 0);  // version 1 has no number of workers
-  std::uint64_t words = 0;
-  std::memcpy(&words, bytes.data() + 8, sizeof words);
-  const std::uint64_t body = bytes.size() - header;
-  words = std::min(words, body / 8);
-  const std::uint64_t payload = body - words * 8;
+  constexpr std::size_t kMessageAt = peel::kHeaderBytes - 8;
+  constexpr std::size_t kMessageHeader = 40;
+  if (bytes.size() < kMessageAt + kMessageHeader) return;
+  const auto put = [&](std::size_t at, auto value) { std::memcpy(bytes.data() + at, &value, sizeof value); };
+  const auto get = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    return value;
+  };
+  const auto stated = std::to_integer<std::uint32_t>(bytes[4]);
+  const std::uint32_t version = stated == 1 || stated == 2 ? stated : 3;
   std::memcpy(bytes.data(), "PEEL", 4);
-  std::memcpy(bytes.data() + 4, &version, sizeof version);
-  std::memcpy(bytes.data() + 8, &words, sizeof words);
-  std::memcpy(bytes.data() + 16, &payload, sizeof payload);
+  put(4, version);
+  if (version == 3) {
+    const std::uint64_t length = bytes.size() - kMessageAt;
+    put(8, length);
+    put(16, std::uint64_t{0});
+    std::memcpy(bytes.data() + kMessageAt, "IM\1", 3);
+    put(kMessageAt + 8, length);
+  } else {
+    const std::uint64_t body =
+        bytes.size() - kMessageAt - (version == 1 ? 0 : 8);  // version 1 has no number of workers
+    const std::uint64_t words = std::min(get(8), body / 8);
+    put(8, words);
+    put(16, body - words * 8);
+  }
   const std::uint64_t head = XXH3_64bits(bytes.data(), 24);
   const std::uint64_t sum = XXH3_64bits_withSeed(bytes.data() + 32, bytes.size() - 32, head);
   std::memcpy(bytes.data() + 24, &sum, sizeof sum);

@@ -39,7 +39,7 @@ KEPT = (  # of what the program reports
     *("repaired", "rescaled", "lost", "wrong", "repeat", "rounds", "peel_rounds"),
 )
 ELEMENT_BYTES = 4
-HEADER_BYTES = 32  # of an item message: sizeof(ItemMessageHeader), which src/items/item_message.h asserts
+HEADER_BYTES = 40  # of an item message: sizeof(MessageHeader), which src/codec/message_header.h asserts
 
 
 # What supports are.

@@ -149,8 +149,8 @@ def test_bytes_of_strategies() -> None:
     sent = scaling.sent_bytes(4, 1000, index, own=0.01, union=0.04)
     assert sent["dense"] == 1.5 * 4000
     assert sent["packed"] == 150 and sent["sketch"] == 195
-    assert sent["gather"] == pytest.approx(3 * (32 + 10 + 40))
-    assert sent["split"] == pytest.approx(0.75 * (10 + 40 + 20 + 160) + 2 * 3 * 32)
+    assert sent["gather"] == pytest.approx(3 * (40 + 10 + 40))
+    assert sent["split"] == pytest.approx(0.75 * (10 + 40 + 20 + 160) + 2 * 3 * 40)
 
 
 def uniform_row(**more) -> dict:

@@ -208,7 +208,7 @@ class HostPlace final : public ChunkPlace {
     for (unsigned w = 0; w < chunk.world.size; ++w) {
       const std::span<const std::byte> message =
           w == chunk.world.rank ? std::span<const std::byte>(scratch.own_message) : scratch.collectives[1].received[w];
-      shares[w] = open_items(chunk.engine(), shape_of(chunk, owners, w), message, scratch.shares[w]);
+      shares[w] = open_items(chunk.engine(), shape_of(chunk, owners, w, chunk.world.size), message, scratch.shares[w]);
       counts_.items += shares[w].items;
       counts_.added += shares[w].count;
     }
@@ -224,8 +224,9 @@ class HostPlace final : public ChunkPlace {
   static OwnerMap owners_of(const Chunk& chunk) {
     return {chunk.engine(), chunk.choice.plan.items(), chunk.world.size};
   }
-  static ItemMessageShape shape_of(const Chunk& chunk, const OwnerMap& owners, unsigned owner) {
-    return {owners.positions(owner), item_bytes(chunk.choice.plan)};
+  static ItemMessageShape shape_of(const Chunk& chunk, const OwnerMap& owners, unsigned owner,
+                                   std::uint64_t workers = 1) {
+    return {owners.positions(owner), item_bytes(chunk.choice.plan), workers};
   }
 
   void encode_for_all(Chunk& chunk) {
@@ -299,9 +300,10 @@ class HostPlace final : public ChunkPlace {
   void add_own_share(Chunk& chunk) {
     ChunkScratch& scratch = chunk.scratch;
     const Plan& plan = chunk.choice.plan;
-    const ItemMessageShape shape = shape_of(chunk, owners_of(chunk), chunk.world.rank);
+    ItemMessageShape shape = shape_of(chunk, owners_of(chunk), chunk.world.rank);
     const std::vector<ItemView> views = open_received(chunk, shape);
     const std::uint64_t items = unite_items(chunk.engine(), shape.positions, views, scratch.words);
+    shape.workers = chunk.world.size;
     std::byte* const sums =
         pack_positions(chunk.engine(), shape, {.words = scratch.words, .items = items, .count = sum_of_items(views)},
                        scratch.list, scratch.own_message);

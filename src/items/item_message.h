@@ -1,11 +1,12 @@
-// An item message: a set of items as it travels between workers that can add. One contiguous piece of memory:
+// An item message: a set of items as it travels between workers that can add. One contiguous piece of bytes:
 //
-//   header   32 bytes: kind of index, items, index words, count
+//   header   40 bytes (codec/message_header.h): kind of index, length, items, workers, count
 //   index    bitmap words, a coded list (codec/list_index.h), or nothing where all positions are there, or none
 //   values   `item_bytes` for each item, in order of position
 //
 // The sender picks the smallest index by itself, and the header says which one it is. Unlike a peel::Message, nobody
-// combines an item message with another before it is opened. `engine` counts and lists the positions.
+// combines an item message with another before it is opened. `engine` counts and lists the positions. On a device the
+// same bytes lie in several places (allreduce/cuda/messages.h).
 #pragma once
 
 #include <cstddef>
@@ -13,21 +14,12 @@
 #include <span>
 
 #include "codec/engine.h"
+#include "codec/message_header.h"
 #include "peel/buffer.h"
 #include "peel/codec.h"
 #include "peel/plan.h"
 
 namespace peel::detail {
-
-struct ItemMessageHeader {
-  enum class Kind : std::uint32_t { none = 0, all = 1, bitmap = 2, list = 3 };
-  std::uint32_t magic = 0;
-  Kind kind = Kind::none;
-  std::uint64_t items = 0;
-  std::uint64_t index_words = 0;
-  std::uint64_t count = 0;  // whatever the two sides agreed to count
-};
-static_assert(sizeof(ItemMessageHeader) == 32);
 
 // Items over `positions` positions, wherever they lie: a bitmap, or where there are few a list.
 struct ItemView {
@@ -38,15 +30,25 @@ struct ItemView {
   std::uint64_t count = 0;
 };
 
+// What both sides of a message know before it is sent.
 struct ItemMessageShape {
   std::uint64_t positions = 0;
   std::size_t item_bytes = 0;
+  std::uint64_t workers = 1;  // whose items are added up in it
 };
 
 // The shape of a message that may hold any item of a plan.
 inline ItemMessageShape item_message_shape(const Plan& plan) {
   return {plan.items(), plan.grain() * size_of(plan.type())};
 }
+
+// Whether a header can be that of a message of this shape that has no flags.
+bool is_sound(const MessageHeader& header, const ItemMessageShape& shape);
+// Words of the index, of a header that is sound.
+inline std::uint64_t index_words(const MessageHeader& header, std::size_t item_bytes) {
+  return (header.length - sizeof(header) - header.items * item_bytes) / sizeof(std::uint64_t);
+}
+[[noreturn]] void refuse_damaged_items();  // throws peel::Error (corrupt_message)
 
 // Where the positions of a message are opened, for an ItemView to look at. The values stay in the message.
 struct PositionBuffers {

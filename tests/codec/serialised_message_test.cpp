@@ -47,11 +47,19 @@ std::vector<Sent> all_kinds() {
   return all;
 }
 
+constexpr std::size_t kMessageAt = 128;            // docs/format.md, section 2
+constexpr std::size_t kIndexAt = kMessageAt + 40;  // section 2.1
+constexpr std::size_t kWorkersAt = kMessageAt + 24;
+
+// The flag word, the last of an index, is in the header.
 TEST(SerialisedMessage, IsAHeaderAndTwoParts) {
   for (const Sent& s : all_kinds()) {
-    EXPECT_EQ(s.bytes.size(), kHeaderBytes + s.message.bytes());
+    const std::size_t words = s.message.index.size() - 1;
+    EXPECT_EQ(s.bytes.size(), kIndexAt + words * 8 + s.message.payload.size());
     EXPECT_EQ(std::memcmp(s.bytes.data(), "PEEL", 4), 0);
-    EXPECT_EQ(std::memcmp(s.bytes.data() + kHeaderBytes, s.message.index.data(), s.message.index.size() * 8), 0);
+    EXPECT_EQ(std::memcmp(s.bytes.data() + kIndexAt, s.message.index.data(), words * 8), 0);
+    EXPECT_EQ(std::memcmp(s.bytes.data() + kIndexAt + words * 8, s.message.payload.data(), s.message.payload.size()),
+              0);
     EXPECT_EQ(serialised_bytes(std::span(s.bytes).first(kHeaderBytes)), s.bytes.size());
   }
 }
@@ -106,14 +114,22 @@ TEST(SerialisedMessage, HeadersSayWhatIsWrong) {
     return bytes;
   };
   expect_refusal(ErrorCode::corrupt_message, "not a PeelReduce message", [&] { (void)parse(with(0, 0, 1)); });
-  expect_refusal(ErrorCode::unsupported, "version", [&] { (void)parse(with(4, 3, 4)); });
+  expect_refusal(ErrorCode::unsupported, "version", [&] { (void)parse(with(4, 4, 4)); });
   expect_refusal(ErrorCode::corrupt_message, "impossible length", [&] { (void)parse(with(8, ~0ull, 8)); });
   expect_refusal(ErrorCode::corrupt_message, "impossible length", [&] { (void)parse(with(16, ~0ull, 8)); });
+  expect_refusal(ErrorCode::corrupt_message, "impossible length", [&] { (void)parse(with(16, 1, 8)); });
+  expect_refusal(ErrorCode::corrupt_message, "impossible length", [&] { (void)parse(with(8, 39, 8)); });
   expect_refusal(ErrorCode::corrupt_message, "truncated", [&] { (void)parse(with(8, std::uint64_t{1} << 56, 8)); });
   expect_refusal(ErrorCode::corrupt_message, "checksum", [&] { (void)parse(with(24, 1, 8)); });
 }
 
 // ---- past the checksum: a sender who computes it over nonsense
+
+void seal(Bytes& bytes) {
+  const std::uint64_t head = XXH3_64bits(bytes.data(), 24);
+  const std::uint64_t sum = XXH3_64bits_withSeed(bytes.data() + 32, bytes.size() - 32, head);
+  std::memcpy(bytes.data() + 24, &sum, sizeof sum);
+}
 
 // serialise() seals whatever it is given.
 Bytes sealed(const Plan& plan, std::size_t index_words, std::size_t payload_bytes) {
@@ -144,15 +160,37 @@ TEST(SerialisedMessage, MoreWorkersThanThereIsRoomForAreRefused) {
   const Sent s = sent(Codec::sketch, Index::bitmap);  // a plan for two
   const auto stating = [&](std::uint64_t workers) {
     Bytes bytes = s.bytes;
-    std::memcpy(bytes.data() + kHeaderBytes - 8, &workers, sizeof workers);
-    const std::uint64_t head = XXH3_64bits(bytes.data(), 24);
-    const std::uint64_t sum = XXH3_64bits_withSeed(bytes.data() + 32, bytes.size() - 32, head);
-    std::memcpy(bytes.data() + 24, &sum, sizeof sum);
+    std::memcpy(bytes.data() + kWorkersAt, &workers, sizeof workers);
+    seal(bytes);
     return bytes;
   };
   for (const std::uint64_t workers : {0ull, 1ull, 2ull}) EXPECT_EQ(parse(stating(workers)).message.workers, workers);
   for (const std::uint64_t workers : {3ull, 1ull << 32, ~0ull}) {
     expect_refusal(ErrorCode::corrupt_message, "more workers", [&] { (void)parse(stating(workers)); });
+  }
+}
+
+// The header of the message, sealed: what it may not say is refused, and an unknown version is said to be one.
+TEST(SerialisedMessage, TheHeaderOfTheMessageIsChecked) {
+  for (const Sent& s : all_kinds()) {
+    const auto with = [&](std::size_t at, std::uint8_t value) {
+      Bytes bytes = s.bytes;
+      bytes[kMessageAt + at] ^= static_cast<std::byte>(value);
+      seal(bytes);
+      return bytes;
+    };
+    expect_refusal(ErrorCode::unsupported, "version", [&] { (void)parse(with(2, 2)); });  // of the header
+    expect_refusal(ErrorCode::unsupported, "version", [&] { (void)parse(with(4, 8)); });  // an unknown coding of values
+    expect_refusal(ErrorCode::unsupported, "version", [&] { (void)parse(with(5, 2)); });  // an unknown flag
+    for (const std::size_t at : {0, 1, 3, 4, 6, 8, 32}) {
+      expect_refusal(ErrorCode::corrupt_message, "damaged", [&] { (void)parse(with(at, 1)); });
+    }
+    // Another number of items: of a list, which may have any length, it shows when it is read.
+    expect_refusal(ErrorCode::corrupt_message, "message", [&] {
+      const Parsed parsed = parse(with(16, 1));
+      std::vector<float> x(150);
+      (void)decode(parsed.plan, parsed.message, x);
+    });
   }
 }
 
@@ -170,6 +208,11 @@ TEST(SerialisedMessage, SealedDamageIsHarmless) {
       } else {
         message.payload[draw.below(message.payload.size())] ^= static_cast<std::byte>(1 << draw.below(8));
       }
+    }
+    if ((message.flags() & ~kFlagOverflow) != 0) {  // a file has no room for flags that there are not
+      expect_refusal(ErrorCode::corrupt_message, "flags", [&] { (void)serialise(s.plan, message); });
+      ++refused;
+      continue;
     }
     const Parsed parsed = parse(serialise(s.plan, message));
     std::vector<std::string> outcomes;

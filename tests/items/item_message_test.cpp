@@ -21,10 +21,10 @@ using testing::draw_items;
 using testing::DrawnItems;
 using testing::SeededDraw;
 
-ItemMessageHeader::Kind kind_of(const Buffer<std::byte>& message) {
-  ItemMessageHeader header;
+MessageHeader header_of(const Buffer<std::byte>& message) {
+  MessageHeader header;
   std::memcpy(&header, message.data(), sizeof header);
-  return header.kind;
+  return header;
 }
 
 Buffer<std::byte> packed(const DrawnItems& drawn, std::size_t item_bytes,
@@ -107,11 +107,13 @@ TEST(OwnItems, AreAListWhereTheyAreFew) {
 
 TEST(ItemMessage, TakesTheIndexThatFits) {
   SeededDraw random(1);
-  const auto kind = [&](std::uint64_t permille) { return kind_of(packed(draw_items(10'000, 4, permille, random), 4)); };
-  EXPECT_EQ(kind(0), ItemMessageHeader::Kind::none);
-  EXPECT_EQ(kind(1000), ItemMessageHeader::Kind::all);
-  EXPECT_EQ(kind(10), ItemMessageHeader::Kind::list);
-  EXPECT_EQ(kind(500), ItemMessageHeader::Kind::bitmap);
+  const auto kind = [&](std::uint64_t permille) {
+    return header_of(packed(draw_items(10'000, 4, permille, random), 4)).index;
+  };
+  EXPECT_EQ(kind(0), MessageHeader::Index::none);
+  EXPECT_EQ(kind(1000), MessageHeader::Index::all);
+  EXPECT_EQ(kind(10), MessageHeader::Index::list);
+  EXPECT_EQ(kind(500), MessageHeader::Index::bitmap);
 }
 
 TEST(ItemMessage, IsAboutAsLongAsTheCostModelBelieves) {
@@ -137,6 +139,71 @@ TEST(ItemMessage, CarriesACount) {
   EXPECT_TRUE(same_items(view, drawn, 4));
 }
 
+TEST(ItemMessage, TellsTheTruthAboutItself) {
+  SeededDraw random(8);
+  for (const std::uint64_t permille : {0u, 10u, 500u, 1000u}) {
+    const DrawnItems drawn = draw_items(10'000, 4, permille, random);
+    Buffer<std::uint64_t> list;
+    Buffer<std::byte> message;
+    pack_items(engine_of(Backend::automatic), {drawn.positions, 4, 3}, drawn.view(), list, message);
+    const MessageHeader header = header_of(message);
+    EXPECT_EQ(header.length, message.size());
+    EXPECT_EQ(header.length, sizeof header + index_words(header, 4) * 8 + header.items * 4);
+    EXPECT_EQ(header.items, drawn.items);
+    EXPECT_EQ(header.workers, 3u);
+    EXPECT_TRUE(is_sound(header, {drawn.positions, 4, 3}));
+  }
+}
+
+// Files and workers send the same bytes.
+TEST(ItemMessage, IsWhatAFileHolds) {
+  std::vector<float> x(1000);
+  for (const std::size_t step : {3, 70}) {  // a bitmap, and a list
+    std::fill(x.begin(), x.end(), 0.0f);
+    for (std::size_t i = 1; i < x.size(); i += step) x[i] = static_cast<float>(i);
+    const Plan plan = Plan::make({.elements = x.size(), .index = step == 3 ? Index::bitmap : Index::list});
+    Message message;
+    encode(plan, x, message);
+    const std::vector<std::byte> file = serialise(plan, message);
+    Support support;
+    scan(plan, x, support);
+    PositionBuffers buffers;
+    Buffer<std::uint64_t> list;
+    Buffer<std::byte> sent;
+    const Engine& engine = engine_of(Backend::automatic);
+    const ItemMessageShape shape = item_message_shape(plan);
+    pack_items(engine, shape, view_items(engine, shape, support, buffers), list, sent);
+    ASSERT_EQ(file.size() - 128, sent.size()) << step;
+    EXPECT_EQ(std::memcmp(file.data() + 128, sent.data(), sent.size()), 0) << step;
+  }
+}
+
+// What is not known here, or was not said, is refused: another version, flags, a coding of values, more workers.
+TEST(ItemMessage, WhatItsHeaderMayNotSayIsRefused) {
+  const ItemMessageShape shape{1000, 4, 2};
+  const auto refused = [&](auto change) {
+    MessageHeader header{.index = MessageHeader::Index::bitmap, .items = 100, .workers = 2};
+    header.length = sizeof header + 16 * 8 + 100 * 4;
+    EXPECT_TRUE(is_sound(header, shape));
+    change(header);
+    return !is_sound(header, shape);
+  };
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.magic ^= 1; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { ++h.version; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.index = MessageHeader::Index::filter; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.index = MessageHeader::Index::none; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.index = MessageHeader::Index::all; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.values = MessageHeader::Values::sketch; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.zero = 1; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { ++h.length; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { ++h.items; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.items = 1001; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.length -= 8; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.length = 0; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.workers = 1; }));
+  EXPECT_TRUE(refused([](MessageHeader& h) { h.flags = MessageHeader::kNoRoom; }));
+}
+
 TEST(ItemMessage, OfAnotherShapeIsRefused) {
   const Engine& engine = engine_of(Backend::automatic);
   SeededDraw random(4);
@@ -144,7 +211,7 @@ TEST(ItemMessage, OfAnotherShapeIsRefused) {
     const Buffer<std::byte> message = packed(draw_items(1000, 4, permille, random), 4);
     PositionBuffers buffers;
     for (const ItemMessageShape& other :
-         {ItemMessageShape{1000, 8}, ItemMessageShape{1000, 2}, ItemMessageShape{5, 4}}) {
+         {ItemMessageShape{1000, 8}, ItemMessageShape{1000, 2}, ItemMessageShape{5, 4}, ItemMessageShape{1000, 4, 2}}) {
       testing::expect_refusal(ErrorCode::corrupt_message, "damaged",
                               [&] { open_items(engine, other, message, buffers); });
     }

@@ -10,6 +10,7 @@
 
 #include "allreduce/cuda/gpu.h"
 #include "allreduce/cuda/gpu_index.h"
+#include "allreduce/cuda/headers.h"
 #include "allreduce/cuda/messages.h"
 #include "allreduce/cuda/numbers.h"
 #include "allreduce/place.h"
@@ -85,11 +86,12 @@ class DevicePlace final : public peel::detail::ChunkPlace {
   [[nodiscard]] const Numbers& on_device() const { return *on_device_; }
   [[nodiscard]] const Numbers& on_host() const { return *on_host_; }
 
-  // What `what` names on the host becomes what it names on the device, with the next fence or with a collective.
+  // What `what` names on the host becomes what it names on the device: with the collective that gets this.
   template <typename T>
   [[nodiscard]] Collective::Fetch fetch_of(T* Numbers::*what, std::uint64_t count) const {
     return {on_device().*what, on_host().*what, count * sizeof(T)};
   }
+  // The same with the next fence.
   template <typename T>
   void fetch(T* Numbers::*what, std::uint64_t count) {
     fetches_.push_back(fetch_of(what, count));
@@ -97,19 +99,20 @@ class DevicePlace final : public peel::detail::ChunkPlace {
 
   // A verb's memory for a plan and so many items; it reports to on_device().verb.
   Launch launch(Chunk& chunk, const Plan& plan, std::uint64_t items);
-  // The OR of the index and what is behind it, and what it says of all workers.
+  // Requests the OR of the index and the summary behind it, and fetches what the summary says.
   void request_or(Chunk& chunk, Requests& requests);
   void note_times(Chunk& chunk);
   [[nodiscard]] const std::uint64_t* lost_items(Chunk& chunk) const;
 
-  // Everybody gets everybody's statuses, `each` of them, since all must know whether somebody had too little room.
-  Collective& request_statuses(Chunk& chunk, Requests& requests, Status* Numbers::*statuses, unsigned each);
-  [[nodiscard]] std::vector<const Status*> arriving(const Chunk& chunk) const;
+  // Everybody gets everybody's header, since all must know whether somebody had too little room.
+  void gather_headers(Chunk& chunk, Requests& requests, MessageHeader* Numbers::*headers);
+  void write_headers(std::span<const Outbox::Share> shares, const Status* added, MessageHeader* headers);
+  // Of the messages that come to this worker, by worker; its own one included.
+  [[nodiscard]] std::vector<MessageHeader> arriving(const Chunk& chunk) const;
   [[nodiscard]] std::size_t own_share(const Chunk& chunk) const;
   [[nodiscard]] MessageSpan own_message(const Chunk& chunk) const;
-  // The own message stays where it was encoded.
-  void gather_messages(Chunk& chunk, Requests& requests, std::span<const Plan* const> plans,
-                       std::span<const Status* const> sent, const MessageSpan& own);
+  // Throws where the room that a worker asked for was given once, and was too little again.
+  void note_repeat(bool& repeated) const;
 
   Gpu& gpu_;
   std::byte* block_;
@@ -132,6 +135,8 @@ class DevicePlace final : public peel::detail::ChunkPlace {
   std::optional<Inbox> inbox_;
   std::vector<Outbox::Share> shares_;  // what everybody owns, with the items of one worker; one: all, for gather
   std::vector<Outbox::Share> sums_;    // the same with their sums
+  bool items_repeated_ = false;
+  bool sums_repeated_ = false;
 };
 
 }  // namespace peel::cuda::detail

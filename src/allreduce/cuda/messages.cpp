@@ -9,23 +9,22 @@
 #include "codec/cuda/striped.h"
 #include "codec/cuda/workspace.h"
 #include "codec/engine.h"
+#include "items/item_message.h"
 
 namespace peel::cuda::detail {
 
 namespace {
 
-// Of all but words, which a message with a bitmap brings along.
+// What reading a message fills: its bitmap, unless the message holds one itself, and the counts of its items.
 struct OpenMessage {
   Items items;
-  std::uint64_t* flag_word = nullptr;
 
-  OpenMessage(const Geometry& g, Arena& arena) {
+  OpenMessage(const Geometry& g, bool is_bitmap, Arena& arena) {
     items.count = peel::detail::word_count(g);
-    items.words = arena.take<std::uint64_t>(g.index == Index::list ? items.count : 0);
+    items.words = arena.take<std::uint64_t>(is_bitmap ? 0 : items.count);
     items.counts.tiles = arena.take<std::uint32_t>(tiles_of(g));
     items.counts.supers = arena.take<std::uint64_t>(supers_of(g));
     items.counts.done = arena.take<std::uint32_t>(supers_of(g) + 1);
-    flag_word = arena.take<std::uint64_t>(1);
   }
 };
 
@@ -40,6 +39,23 @@ ListScratch list_scratch(const Geometry& g, std::uint64_t items, Arena& arena) {
 }
 
 std::size_t item_bytes(const Plan& plan) { return plan.grain() * plan.cell_bytes(); }
+// Of a message that is not sent, which has no length, too.
+std::size_t index_bytes(const MessageHeader& header, std::size_t item_bytes) {
+  return header.length == 0 ? 0 : peel::detail::index_words(header, item_bytes) * sizeof(std::uint64_t);
+}
+
+// All items, or none: the first `count` bits of a bitmap are set, and the others are not.
+void set_first_bits(const Items& items, std::uint64_t count, cudaStream_t stream) {
+  auto* const bytes = reinterpret_cast<std::byte*>(items.words);
+  const std::uint64_t whole = count / 8;
+  const std::uint64_t all = items.count * sizeof(std::uint64_t);
+  const auto fill = [&](std::uint64_t from, std::uint64_t to, int value) {
+    if (from < to) require(cudaMemsetAsync(bytes + from, value, to - from, stream), "cudaMemsetAsync");
+  };
+  fill(0, whole, 0xFF);
+  fill(whole, all, 0);
+  if (count % 8 != 0) fill(whole, whole + 1, (1 << count % 8) - 1);
+}
 
 }  // namespace
 
@@ -83,9 +99,17 @@ void Outbox::encode(Dense x, double factor, std::span<const Share> shares, Statu
   }
 }
 
-MessageSpan Outbox::message(std::size_t s, const Status& status) const {
-  return {{reinterpret_cast<std::byte*>(messages_[s].index), index_bytes(status)},
-          {messages_[s].payload, status.items * item_bytes_[s]}};
+MessageSpan Outbox::message(std::size_t s, const MessageHeader& header) const {
+  return {{reinterpret_cast<std::byte*>(messages_[s].index), index_bytes(header, item_bytes_[s])},
+          {messages_[s].payload, header.items * item_bytes_[s]}};
+}
+
+MessageFacts facts_of(const Outbox::Share& share) {
+  const bool list = share.plan.index() == Index::list;
+  return {.positions = share.plan.items(),
+          .item_bytes = item_bytes(share.plan),
+          .workers = share.workers,
+          .index = list ? MessageHeader::Index::list : MessageHeader::Index::bitmap};
 }
 
 std::uint64_t roomy(const peel::detail::ChunkHistory& history, const Plan& plan, std::uint64_t expected) {
@@ -95,25 +119,22 @@ std::uint64_t roomy(const peel::detail::ChunkHistory& history, const Plan& plan,
   return std::min(plan.items(), static_cast<std::uint64_t>(most));
 }
 
-bool widen(std::span<Outbox::Share> shares, const Status* statuses) {
+bool widen(std::span<Outbox::Share> shares, const MessageHeader* headers) {
   bool any = false;
   for (std::size_t s = 0; s < shares.size(); ++s) {
-    if ((statuses[s].flags & kNoRoom) == 0) continue;
-    shares[s].room = statuses[s].items;
+    if ((headers[s].flags & MessageHeader::kNoRoom) == 0) continue;
+    shares[s].room = headers[s].items;
     any = true;
   }
   return any;
 }
 
-std::size_t index_bytes(const Status& sent) { return sent.index_words * sizeof(std::uint64_t); }
-std::size_t values_bytes(const Plan& plan, const Status& sent) { return sent.items * item_bytes(plan); }
-
-void Inbox::make_room(std::span<const Plan* const> plans, std::span<const Status* const> sent) {
+void Inbox::make_room(std::span<const MessageHeader> sent, std::size_t item_bytes) {
   const auto lay_out = [&](Arena index, Arena values) {
     spans_.clear();
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      const std::size_t a = index_bytes(*sent[i]);
-      const std::size_t b = values_bytes(*plans[i], *sent[i]);
+    for (const MessageHeader& one : sent) {
+      const std::size_t a = index_bytes(one, item_bytes);
+      const std::size_t b = one.items * item_bytes;
       spans_.push_back({{index.take<std::byte>(a), a}, {values.take<std::byte>(b), b}});
     }
     return std::pair{index.used(), values.used()};
@@ -132,18 +153,18 @@ struct Lengths {
 
 // The longest of messages that are so alike that all may take as much. Equal parts use all of a ring, so that an
 // eighth more bytes cost less than parts of different lengths do.
-std::optional<Lengths> about_even(std::span<const Plan* const> plans, std::span<const Status* const> sent) {
+std::optional<Lengths> about_even(std::span<const MessageHeader> sent, std::size_t item_bytes) {
   constexpr std::size_t kShort = std::size_t{64} << 10;
   constexpr std::size_t kAlign = 256;
   Lengths longest;
   std::size_t sum = 0;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const Lengths own{index_bytes(*sent[i]), values_bytes(*plans[i], *sent[i])};
+  for (const MessageHeader& one : sent) {
+    const Lengths own{index_bytes(one, item_bytes), one.items * item_bytes};
     longest.index = std::max(longest.index, own.index);
     longest.values = std::max(longest.values, own.values);
     sum += own.index + own.values;
   }
-  if ((longest.index + longest.values) * plans.size() > sum + sum / 8 + kShort) return std::nullopt;
+  if ((longest.index + longest.values) * sent.size() > sum + sum / 8 + kShort) return std::nullopt;
   return Lengths{(longest.index + kAlign - 1) / kAlign * kAlign, (longest.values + kAlign - 1) / kAlign * kAlign};
 }
 
@@ -158,14 +179,13 @@ void copy_padded(std::span<std::byte> to, std::span<const std::byte> from, cudaS
 
 }  // namespace
 
-void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* const> sent, unsigned rank,
-                   const MessageSpan& own, cudaStream_t stream, Collective& all) {
-  const auto pitch = about_even(plans, sent);
+void Inbox::gather(std::span<const MessageHeader> sent, std::size_t item_bytes, unsigned rank, const MessageSpan& own,
+                   cudaStream_t stream, Collective& all) {
+  const auto pitch = about_even(sent, item_bytes);
   if (!pitch) {
-    std::vector<const Status*> coming(sent.begin(), sent.end());
-    const Status nothing;
-    coming[rank] = &nothing;
-    make_room(plans, coming);
+    std::vector<MessageHeader> coming(sent.begin(), sent.end());
+    coming[rank] = {};
+    make_room(coming, item_bytes);
     all.send = {own.index, own.values};
     for (const MessageSpan& one : spans_) {
       all.into.push_back(one.index);
@@ -173,14 +193,14 @@ void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* c
     }
     return;
   }
-  std::byte* const index = slot_.arrived_index.ensure(std::max<std::size_t>(pitch->index * plans.size(), 1));
-  std::byte* const values = slot_.arrived_values.ensure(std::max<std::size_t>(pitch->values * plans.size(), 1));
+  std::byte* const index = slot_.arrived_index.ensure(std::max<std::size_t>(pitch->index * sent.size(), 1));
+  std::byte* const values = slot_.arrived_values.ensure(std::max<std::size_t>(pitch->values * sent.size(), 1));
   spans_.clear();
-  for (std::size_t i = 0; i < plans.size(); ++i) {
+  for (std::size_t i = 0; i < sent.size(); ++i) {
     all.into.emplace_back(index + i * pitch->index, pitch->index);
     all.into.emplace_back(values + i * pitch->values, pitch->values);
-    spans_.push_back(
-        {all.into[2 * i].first(index_bytes(*sent[i])), all.into[2 * i + 1].first(values_bytes(*plans[i], *sent[i]))});
+    spans_.push_back({all.into[2 * i].first(index_bytes(sent[i], item_bytes)),
+                      all.into[2 * i + 1].first(sent[i].items * item_bytes)});
   }
   copy_padded(all.into[2 * rank], own.index, stream);
   copy_padded(all.into[2 * rank + 1], own.values, stream);
@@ -188,43 +208,51 @@ void Inbox::gather(std::span<const Plan* const> plans, std::span<const Status* c
   all.even = true;
 }
 
-void Reader::make_room(std::span<const Plan* const> plans, std::uint64_t most_items, std::size_t count) {
+void Reader::make_room(std::span<const Plan* const> plans, std::span<const MessageHeader> headers, std::size_t count) {
   pitch_ = 0;
-  most_items_ = most_items;
+  most_items_ = 0;
+  all_bitmaps_ = true;
+  for (const MessageHeader& one : headers) {
+    most_items_ = std::max(most_items_, one.items);
+    all_bitmaps_ &= one.index == MessageHeader::Index::bitmap;
+  }
   std::size_t scratch = 0;
   for (const Plan* plan : plans) {
     Arena arena;
-    (void)OpenMessage(plan->geometry(), arena);
+    (void)OpenMessage(plan->geometry(), all_bitmaps_, arena);
     pitch_ = std::max(pitch_, arena.used());
     Arena lists;
-    (void)list_scratch(plan->geometry(), most_items, lists);
+    (void)list_scratch(plan->geometry(), most_items_, lists);
     scratch = std::max(scratch, lists.used());
   }
   slot_.opened.ensure(std::max<std::size_t>(pitch_ * count, 1));
   slot_.scratch.ensure(scratch);
 }
 
-AddedItems Reader::read(const Plan& plan, const MessageSpan& message, std::size_t place, Status* status) {
+AddedItems Reader::read(const Plan& plan, const MessageHeader& header, const MessageSpan& message, std::size_t place,
+                        Status* status) {
   const Geometry& g = plan.geometry();
   Arena arena(slot_.opened.data() + place * pitch_);
-  OpenMessage open(g, arena);
+  OpenMessage open(g, all_bitmaps_, arena);
   const Zeroed done{open.items.counts.done, (supers_of(g) + 1) * sizeof(std::uint32_t)};
   require(begin({}, status, std::span(&done, 1), stream_), "Reading a message");
   auto* const index = reinterpret_cast<std::uint64_t*>(message.index.data());
-  const std::uint64_t words = message.index.size() / sizeof(std::uint64_t);
-  const std::uint64_t* flags = open.flag_word;
-  if (g.index == Index::list) {
-    Arena lists(slot_.scratch.data());
-    require(
-        decode_list(g, index, words, list_scratch(g, most_items_, lists), open.items, open.flag_word, status, stream_),
-        "Reading a list");
-  } else {
-    open.items.words = index;
-    flags = index + words - 1;
+  switch (header.index) {
+    case MessageHeader::Index::bitmap:
+      open.items.words = index;
+      break;
+    case MessageHeader::Index::list: {
+      Arena lists(slot_.scratch.data());
+      require(decode_list(g, index, message.index.size() / sizeof(std::uint64_t), list_scratch(g, most_items_, lists),
+                          open.items, nullptr, status, stream_),
+              "Reading a list");
+      break;
+    }
+    default:
+      set_first_bits(open.items, header.items, stream_);
   }
-  const std::uint64_t room = message.values.size() / item_bytes(plan);
-  require(count(g, open.items, flags, room, status, Recovering::none, stream_), "Counting items");
-  return {.items = open.items, .values = message.values.data(), .room = room * g.grain, .status = status};
+  require(count(g, open.items, nullptr, header.items, status, Recovering::none, stream_), "Counting items");
+  return {.items = open.items, .values = message.values.data(), .room = header.items * g.grain, .status = status};
 }
 
 }  // namespace peel::cuda::detail

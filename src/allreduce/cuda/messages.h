@@ -1,5 +1,5 @@
-// Messages of shares: those a worker encodes, and those it gets and reads. They are packed messages of lists or bitmaps
-// that nobody combines; who sends one says how long it is.
+// Item messages in device memory (items/item_message.h): those a worker encodes, and those it gets and reads. Index and
+// values of a message lie apart, and its header is among the numbers (numbers.h).
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 #include "allreduce/cuda/add_sources.h"
 #include "allreduce/cuda/gpu.h"
+#include "allreduce/cuda/headers.h"
 #include "allreduce/cuda/shares.h"
 
 namespace peel::cuda::detail {
 
-// Where a message lies, exactly as long as it is.
+// Where the parts of a message lie, exactly as long as its header says.
 struct MessageSpan {
   std::span<std::byte> index;
   std::span<std::byte> values;
@@ -26,13 +27,14 @@ class Outbox {
   struct Share {
     Plan plan;
     Stripes where;
-    std::uint64_t room = 0;  // in items
+    std::uint64_t room = 0;     // in items
+    std::uint64_t workers = 1;  // whose items are added up in x
   };
   // Encodes all shares of x, values times factor. The status of share s goes to statuses[s]; with kNoRoom it says how
   // many items there are.
   void encode(Dense x, double factor, std::span<const Share> shares, Status* statuses);
-  // Once the statuses are known: where message s lies.
-  [[nodiscard]] MessageSpan message(std::size_t s, const Status& status) const;
+  // Once the headers are known: where message s lies.
+  [[nodiscard]] MessageSpan message(std::size_t s, const MessageHeader& header) const;
 
  private:
   GpuSlot& slot_;
@@ -41,28 +43,26 @@ class Outbox {
   std::vector<std::size_t> item_bytes_;
 };
 
+MessageFacts facts_of(const Outbox::Share& share);
+
 // Room for the items of a share at the next encoding: as many as are expected and some, or an eighth of its positions
 // where nothing is known. Too little costs another encoding.
 std::uint64_t roomy(const peel::detail::ChunkHistory& history, const Plan& plan, std::uint64_t expected);
 
-// Grows the room of shares whose statuses say that they had too little; whether there were any.
-bool widen(std::span<Outbox::Share> shares, const Status* statuses);
-
-// What such a message takes, from what its sender says of it.
-std::size_t index_bytes(const Status& sent);
-std::size_t values_bytes(const Plan& plan, const Status& sent);
+// Grows the room of shares whose headers say that they had too little; whether there were any.
+bool widen(std::span<Outbox::Share> shares, const MessageHeader* headers);
 
 // Room for messages of others, one after another.
 class Inbox {
  public:
   explicit Inbox(GpuSlot& slot) : slot_(slot) {}
-  // sent[i]: of a message of plans[i]; afterwards message(i) is where it goes.
-  void make_room(std::span<const Plan* const> plans, std::span<const Status* const> sent);
+  // Afterwards message(i) is where the message of sent[i] goes.
+  void make_room(std::span<const MessageHeader> sent, std::size_t item_bytes);
   [[nodiscard]] const MessageSpan& message(std::size_t i) const { return spans_[i]; }
 
-  // Asks `all` for the messages of all workers, plans[w] and sent[w] of worker w. The own one is `own`.
-  void gather(std::span<const Plan* const> plans, std::span<const Status* const> sent, unsigned rank,
-              const MessageSpan& own, cudaStream_t stream, Collective& all);
+  // Requests the messages of all workers, sent[w] of worker w. The own one is `own`.
+  void gather(std::span<const MessageHeader> sent, std::size_t item_bytes, unsigned rank, const MessageSpan& own,
+              cudaStream_t stream, Collective& all);
 
  private:
   GpuSlot& slot_;
@@ -73,16 +73,18 @@ class Inbox {
 class Reader {
  public:
   Reader(GpuSlot& slot, cudaStream_t stream) : slot_(slot), stream_(stream) {}
-  // Memory for `count` messages of these plans at once, of at most so many items each.
-  void make_room(std::span<const Plan* const> plans, std::uint64_t most_items, std::size_t count);
-  // What message there is becomes; its place among those at once. The status is written.
-  AddedItems read(const Plan& plan, const MessageSpan& message, std::size_t place, Status* status);
+  // Memory for any `count` of these messages at once, each of one of these plans.
+  void make_room(std::span<const Plan* const> plans, std::span<const MessageHeader> headers, std::size_t count);
+  // The items of a message, in one of the places for messages that are read at once. The status is written.
+  AddedItems read(const Plan& plan, const MessageHeader& header, const MessageSpan& message, std::size_t place,
+                  Status* status);
 
  private:
   GpuSlot& slot_;
   cudaStream_t stream_;
   std::size_t pitch_ = 0;
   std::uint64_t most_items_ = 0;
+  bool all_bitmaps_ = false;
 };
 
 }  // namespace peel::cuda::detail

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "allreduce/cuda/add_sources.h"
+#include "allreduce/cuda/headers.h"
 #include "allreduce/vitals.h"
 #include "codec/cuda/arena.h"
 #include "peel/cuda.h"
@@ -12,25 +13,31 @@
 namespace peel::cuda::detail {
 
 struct Numbers {
-  Status* leaving = nullptr;  // [w]: of what this worker sends worker w
-  Status* sent = nullptr;     // [w]: of what worker w sends this one
-  Status* sums = nullptr;     // [2 w], [2 w + 1]: of adding and of encoding the share of worker w
-  Status* opened = nullptr;   // [w]: of reading what came from worker w
-  Status* verb = nullptr;     // of the last verb
-  AddedItems* sources = nullptr;
-  std::uint64_t* vitals = nullptr;  // combined
-  std::uint64_t* flags = nullptr;   // of a combined index
+  MessageHeader* leaving = nullptr;  // [w]: of the message to worker w
+  MessageHeader* sent = nullptr;     // [w]: of the message from worker w
+  MessageHeader* sums = nullptr;     // [w]: of the sums of worker w
+  Status* encoded = nullptr;         // [m]: of encoding message m
+  Status* added = nullptr;           // of adding the own share
+  Status* opened = nullptr;          // [w]: of reading what came from worker w
+  Status* verb = nullptr;            // of the last verb
+  MessageFacts* facts = nullptr;     // [m]: of message m, sent to the device
+  AddedItems* sources = nullptr;     // the same
+  std::uint64_t* vitals = nullptr;   // combined
+  std::uint64_t* flags = nullptr;    // of a combined index
   std::uint64_t* grains = nullptr;
   double* energies = nullptr;  // of cells, of values and of lost values (allreduce/estimate.h)
   std::size_t bytes = 0;
 
   Numbers(std::byte* memory, unsigned workers) {
     Arena arena(memory);
-    leaving = arena.take<Status>(workers);
-    sent = arena.take<Status>(workers);
-    sums = arena.take<Status>(std::uint64_t{2} * workers);
+    leaving = arena.take<MessageHeader>(workers);
+    sent = arena.take<MessageHeader>(workers);
+    sums = arena.take<MessageHeader>(workers);
+    encoded = arena.take<Status>(workers);
+    added = arena.take<Status>(1);
     opened = arena.take<Status>(workers);
     verb = arena.take<Status>(1);
+    facts = arena.take<MessageFacts>(workers);
     sources = arena.take<AddedItems>(workers);
     vitals = arena.take<std::uint64_t>(peel::detail::kVitalWords);
     flags = arena.take<std::uint64_t>(1);

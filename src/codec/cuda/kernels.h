@@ -138,7 +138,8 @@ std::size_t list_scan_bytes(std::uint64_t chunks);
 // index of `room` words from counted items, status->items of them; status->index_words.
 cudaError_t encode_list(const Geometry& g, const Items& own, const ListScratch& scratch, std::uint64_t* index,
                         std::uint64_t room, Status* status, cudaStream_t stream);
-// items.words, not counted; the flag word goes to flag_copy.
+// items.words, not counted. An index of `words` words or less has a flag word behind its list, which goes to flag_copy;
+// without flag_copy the list takes exactly so many words.
 cudaError_t decode_list(const Geometry& g, const std::uint64_t* index, std::uint64_t words, const ListScratch& scratch,
                         const Items& items, std::uint64_t* flag_copy, Status* status, cudaStream_t stream);
 

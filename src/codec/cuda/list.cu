@@ -223,7 +223,7 @@ __device__ Stated stated_by(std::uint64_t head, std::uint64_t positions, std::ui
   Stated list;
   list.coded = read_list_head(head);
   list.chunks = list.coded.chunks();
-  list.right = list.coded.count <= positions && list.chunks + 2 <= words;
+  list.right = list.coded.count <= positions && list.chunks + 1 <= words;
   return list;
 }
 
@@ -314,10 +314,11 @@ __global__ void __launch_bounds__(kListWarps * 32)
   std::uint64_t total = 0;
   if (right) {
     total = list.chunks == 0 ? 0 : starts[list.chunks - 1] + lengths[list.chunks - 1];
-    right = list.chunks + total + 2 <= words;
+    const std::uint64_t used = 1 + list.chunks + total;
+    right = flag_copy == nullptr ? used == words : used <= words;
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *flag_copy = right ? index[1 + list.chunks + total] : 0;
+    if (flag_copy != nullptr) *flag_copy = right ? index[1 + list.chunks + total] : 0;
     if (!right && list.chunks <= most) atomicOr(&status->flags, kCorrupt);  // else there is just no room
   }
   if (!right) return;
@@ -395,6 +396,7 @@ cudaError_t encode_list(const Geometry& g, const Items& own, const ListScratch& 
 
 cudaError_t decode_list(const Geometry& g, const std::uint64_t* index, std::uint64_t words, const ListScratch& scratch,
                         const Items& items, std::uint64_t* flag_copy, Status* status, cudaStream_t stream) {
+  if (flag_copy != nullptr) --words;  // the flag word is behind the list
   read_lengths<<<grid_for(scratch.chunks, kThreads), kThreads, 0, stream>>>(g.items, index, words, scratch.lengths,
                                                                             scratch.chunks, status);
   cudaError_t code = scan(scratch, stream);

@@ -46,13 +46,7 @@ std::uint32_t kept_room(const Geometry& g, bool sketches_turned) {
 
 // How long an index can get.
 std::uint64_t index_room(const Plan& plan, std::uint64_t items) {
-  const Geometry& g = plan.geometry();
-  if (g.index != Index::list) return plan.index_words();
-  // Codes of a chunk take at most what docs/format.md says an encoder's do: 2 bits and the low ones of each gap.
-  const std::uint64_t chunks = list_chunks(g, items);
-  const std::uint64_t coded = std::min(items, g.items / 2 + 1);
-  const std::uint64_t low_bits = coded == 0 ? 0 : std::bit_width(g.items / coded + 1) + 1;
-  return 2 + 2 * chunks + (coded * (low_bits + 2) + 63) / 64;
+  return plan.index() == Index::list ? most_list_words(plan.geometry(), items) + 1 : plan.index_words();
 }
 
 }  // namespace
@@ -62,6 +56,14 @@ void must(cudaError_t code) {
   throw Error(ErrorCode::unsupported, std::string("CUDA refused a kernel: ") + cudaGetErrorString(code) +
                                           ". Check that the GPU is one this library was built for, and that the "
                                           "stream belongs to the current device.");
+}
+
+// Codes of a chunk take at most what docs/format.md says an encoder's do: 2 bits and the low ones of each gap.
+std::uint64_t most_list_words(const Geometry& g, std::uint64_t items) {
+  const std::uint64_t chunks = list_chunks(g, items);
+  const std::uint64_t coded = std::min(items, g.items / 2 + 1);
+  const std::uint64_t low_bits = coded == 0 ? 0 : std::bit_width(g.items / coded + 1) + 1;
+  return 1 + 2 * chunks + (coded * (low_bits + 2) + 63) / 64;
 }
 
 std::uint64_t row_words(const Geometry& g) { return peel::detail::row_count(g) * peel::detail::kBloomRowWords; }

@@ -50,6 +50,9 @@ std::size_t workspace_bytes(const Plan& plan, std::uint64_t items, Views views);
 std::uint64_t planned_items(const Plan& plan);
 std::uint64_t room_items(const Plan& plan, const Launch& launch);
 
+// Words that encoders take for the list of so many items, without a flag word.
+std::uint64_t most_list_words(const Geometry& g, std::uint64_t items);
+
 std::uint64_t row_words(const Geometry& g);  // of a bitmap, rounded up to whole rows of a Bloom filter
 
 }  // namespace peel::cuda::detail
