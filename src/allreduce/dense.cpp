@@ -1,9 +1,27 @@
 // dense: the array itself is summed, in place.
+#include <algorithm>
+
 #include "allreduce/strategy_run.h"
 
 namespace peel::detail {
 
 namespace {
+
+// Notes a step whose sum nobody counts, and says whether its items shall be counted, where no grain is looked for.
+bool note_dense_step(Chunk& chunk) {
+  ChunkHistory& history = chunk.history;
+  if (history.steps == 0) history.items = history.own_items = chunk.view.elements();
+  ++history.steps;
+  ++history.steady;
+  return chunk.options.grain != 0 && (history.steps <= 2 || history.steady >= 32);
+}
+
+void learn_count(ChunkHistory& history, std::uint64_t items) {
+  const double ratio = static_cast<double>(items) / static_cast<double>(std::max<std::uint64_t>(history.items, 1));
+  history.own_items = std::min(items, static_cast<std::uint64_t>(static_cast<double>(history.own_items) * ratio));
+  history.items = items;
+  history.steady = 0;
+}
 
 class DenseRun final : public StrategyRun {
  protected:

@@ -10,7 +10,7 @@ class GatherRun final : public StrategyRun {
   void advance(Chunk& chunk, Requests& requests) override {
     switch (stage_) {
       case Stage::begin:
-        encode_items(chunk, requests, "peel encode gather");
+        begin_items(chunk, requests, "peel encode gather");
         stage_ = Stage::lengths;
         return;
       case Stage::lengths:

@@ -26,7 +26,7 @@ class StrategyRun;
 
 using Requests = std::vector<Collective*>;
 
-// While it lives, time passes for a field of the report, and profilers show its name.
+// Adds the time until it is destroyed to a field of the report, and names it in profilers.
 class Timing {
  public:
   explicit Timing(const char* name);
@@ -72,21 +72,22 @@ class ChunkPlace {
 
   // ---- messages that are combined: packed and sketch, with the plan of the chunk's choice
   virtual void begin_sketch(Chunk& chunk) = 0;  // of a sketch, the first of all
-  // Requests the OR of: what all workers must know of each other; the same behind an index; behind that of a sketch,
-  // whose cells are summed in the same round.
+  // The summary is what all workers must know of each other, in words that combine by OR (vitals.h).
   virtual void request_summary(Chunk& chunk, Requests& requests) = 0;
+  // Requests the OR of the own index, with the summary behind it.
   virtual void request_index(Chunk& chunk, Requests& requests) = 0;
+  // The same for a sketch, and the sum of its cells in the same round.
   virtual void request_sketch(Chunk& chunk, Requests& requests) = 0;
-  // Once that is complete, in this order.
+  // Once one of these is complete: the summary first, then whether some worker had a value that did not fit.
   [[nodiscard]] virtual Vitals summary(Chunk& chunk) = 0;
   [[nodiscard]] virtual bool overflowed(const Chunk& chunk) const = 0;
 
-  // The own values of a packed union. Where there was too little room for it, there is none and the values are to be
-  // encoded again.
+  // The own values of a packed union. `values` returns nothing where there was too little room for them; then
+  // encode_values is called again.
   virtual void encode_values(Chunk& chunk) = 0;
   [[nodiscard]] virtual std::optional<std::span<std::byte>> values(Chunk& chunk) = 0;  // after a fence
 
-  // The sum. Nothing: it is to be decoded again, with more room.
+  // The sum. `decoded` returns nothing where there was too little room; then decode is called again.
   virtual void decode(Chunk& chunk) = 0;
   [[nodiscard]] virtual std::optional<Decoded> decoded(Chunk& chunk) = 0;  // after a fence
 

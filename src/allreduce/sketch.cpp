@@ -8,14 +8,61 @@
 //
 // Without knowledge of sizes and magnitudes (the first step) a round of vitals alone comes first.
 #include <algorithm>
+#include <string>
 
 #include "allreduce/calibration.h"
-#include "allreduce/sketch_rules.h"
 #include "allreduce/strategy_run.h"
 
 namespace peel::detail {
 
 namespace {
+
+// Whether sizes and magnitudes are known, so that no round of vitals has to come first.
+bool knows_sketch(const Chunk& chunk) {
+  return chunk.history.steps != 0 && (chunk.history.has_magnitude != 0 || is_integer(chunk.view.type()));
+}
+
+void plan_sketch_again(Chunk& chunk) {
+  chunk.choice.plan = plan_for(Strategy::sketch, chunk.options, chunk.world, chunk.shape, chunk.history);
+}
+
+// From the vitals of all workers, where they were not.
+void calibrate_sketch(Chunk& chunk, const Vitals& seen) {
+  learn_magnitude(chunk, seen);
+  if (chunk.history.steps == 0) {
+    chunk.history.items = std::min<std::uint64_t>(seen.items * chunk.world.size, chunk.choice.plan.items());
+  }
+  plan_sketch_again(chunk);
+}
+
+// Values cannot be fixed-point numbers: packed gives every worker what a dense sum gives.
+void replace_by_packed(Chunk& chunk, Unfit why) {
+  if (why == Unfit::not_finite) ++chunk.report.not_finite;
+  chunk.log(why == Unfit::not_finite ? "A worker has NaN or infinity; the chunk is exchanged as packed."
+                                     : "Values fit no fixed-point scale; the chunk is exchanged as packed.");
+  StateOptions plain = chunk.options;
+  plain.index = Index::bitmap;  // its size depends on nothing that was not agreed
+  chunk.choice = {Strategy::packed, plan_for(Strategy::packed, plain, chunk.world, chunk.shape, chunk.history)};
+}
+
+void report_sketch(Chunk& chunk, const Decoded& sum) {
+  const Plan& plan = chunk.choice.plan;
+  const bool estimate = chunk.estimates();
+  Report& report = chunk.report;
+  // Sums of float cells lose bits to whatever shares a cell, and nobody can say how many.
+  const bool bounded = plan.cells() != CellType::float32 && (!estimate || sum.lost == 0);
+  report_exactness(report, bounded ? Exactness::fixed_point : Exactness::estimated);
+  report_scale(report, plan);
+  report.peel_rounds = std::max(report.peel_rounds, sum.rounds);
+  report.items += sum.items;
+  report.union_elements += sum.items * plan.grain();
+  if (estimate) report.lost += sum.lost;
+}
+
+void report_repair(Chunk& chunk, std::uint64_t lost) {
+  chunk.report.repaired += lost;
+  chunk.log(std::to_string(lost) + " items did not peel and are exchanged again.");
+}
 
 class SketchRun final : public StrategyRun {
  protected:
@@ -87,7 +134,7 @@ class SketchRun final : public StrategyRun {
     const std::optional<Decoded> sum = chunk.place->decoded(chunk);
     if (!sum) return decode(chunk, requests);
     sum_ = *sum;
-    report_sketch(chunk, sum_.items, sum_.lost, sum_.rounds);
+    report_sketch(chunk, sum_);
     if (chunk.estimates()) return measure(chunk, requests);
     if (sum_.lost != 0) return repair(chunk, requests);
     learn(chunk, requests);

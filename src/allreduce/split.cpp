@@ -11,7 +11,7 @@ class SplitRun final : public StrategyRun {
   void advance(Chunk& chunk, Requests& requests) override {
     switch (stage_) {
       case Stage::begin:
-        encode_items(chunk, requests, "peel encode split");
+        begin_items(chunk, requests, "peel encode split");
         stage_ = Stage::lengths;
         return;
       case Stage::lengths:

@@ -9,6 +9,39 @@
 
 namespace peel::detail {
 
+namespace {
+
+// The best grain of the sum is looked for now and then: every worker at the same steps, since all see the same sums.
+// Looking takes about 2 ms for 2^20 elements, as long as all the rest: at the first step, when the union changed by a
+// quarter, and else once in 64 steps or a little more often.
+bool wants_grain(const Chunk& chunk) {
+  if (chunk.options.grain != 0 || chunk.view.sparse()) return false;
+  const ChunkHistory& history = chunk.history;
+  const std::uint64_t then = history.items_then;
+  const bool moved = history.items > then + then / 4 || history.items < then - then / 4;
+  return history.steps <= 1 || moved || history.steady >= 64;
+}
+
+void learn_grain(Chunk& chunk, const GrainChoice& best) {
+  ChunkHistory& history = chunk.history;
+  const bool other = best.grain != history.grain || best.phase != history.phase;
+  // Own items at another grain are not known: assume that they shrink or grow as the union does.
+  if (other && history.items != 0) {
+    history.own_items =
+        static_cast<std::uint64_t>(static_cast<double>(history.own_items) * static_cast<double>(best.expected_items) /
+                                   static_cast<double>(history.items));
+  }
+  history.grain = best.grain;
+  history.phase = best.phase;
+  history.items = best.expected_items;
+  history.own_items = std::min(history.own_items, history.items);
+  history.items_then = best.expected_items;
+  history.steady = static_cast<std::uint32_t>(best.expected_items % 32);  // so that chunks do not all look at one step
+  if (history.steps == 0) history.steps = 1;
+}
+
+}  // namespace
+
 Timing::Timing([[maybe_unused]] const char* name) {
 #if PEEL_HAVE_NVTX
   nvtxRangePushA(name);
@@ -93,16 +126,6 @@ void report_scale(Report& report, const Plan& plan) {
   report.scale = plan.scale();
 }
 
-// Looking takes about 2 ms for 2^20 elements, as long as all the rest: at the first step, when the union changed by a
-// quarter, and else once in 64 steps or a little more often.
-bool wants_grain(const Chunk& chunk) {
-  if (chunk.options.grain != 0 || chunk.view.sparse()) return false;
-  const ChunkHistory& history = chunk.history;
-  const std::uint64_t then = history.items_then;
-  const bool moved = history.items > then + then / 4 || history.items < then - then / 4;
-  return history.steps <= 1 || moved || history.steady >= 64;
-}
-
 // The smallest message by all indexes that there are: items that are moved may come as a list, and those that are ORed
 // as a filter. With a bitmap alone, few elements that lie anywhere would seem to want pairs: half of the bits for twice
 // the values.
@@ -114,33 +137,7 @@ PlanOptions grain_options(const Chunk& chunk) {
           .allow_list = chunk.world.moves_buffers};
 }
 
-void learn_grain(Chunk& chunk, const GrainChoice& best) {
-  ChunkHistory& history = chunk.history;
-  const bool other = best.grain != history.grain || best.phase != history.phase;
-  // Own items at another grain are not known: assume that they shrink or grow as the union does.
-  if (other && history.items != 0) {
-    history.own_items =
-        static_cast<std::uint64_t>(static_cast<double>(history.own_items) * static_cast<double>(best.expected_items) /
-                                   static_cast<double>(history.items));
-  }
-  history.grain = best.grain;
-  history.phase = best.phase;
-  history.items = best.expected_items;
-  history.own_items = std::min(history.own_items, history.items);
-  history.items_then = best.expected_items;
-  history.steady = static_cast<std::uint32_t>(best.expected_items % 32);  // so that chunks do not all look at one step
-  if (history.steps == 0) history.steps = 1;
-}
-
-bool note_dense_step(Chunk& chunk) {
-  ChunkHistory& history = chunk.history;
-  if (history.steps == 0) history.items = history.own_items = chunk.view.elements();
-  ++history.steps;
-  ++history.steady;
-  return chunk.options.grain != 0 && (history.steps <= 2 || history.steady >= 32);
-}
-
-void encode_items(Chunk& chunk, Requests& requests, const char* name) {
+void begin_items(Chunk& chunk, Requests& requests, const char* name) {
   const auto timing = chunk.place->timing(chunk, &Report::encode_s, name);
   chunk.place->encode_items(chunk);
   chunk.place->request_lengths(chunk, requests);
@@ -157,13 +154,6 @@ void learn_items(Chunk& chunk, const ItemCounts& counts) {
   chunk.report.items += counts.items;
   chunk.report.union_elements += counts.items * chunk.choice.plan.grain();
   chunk.history.learn(counts.items, (counts.added + chunk.world.size - 1) / chunk.world.size);
-}
-
-void learn_count(ChunkHistory& history, std::uint64_t items) {
-  const double ratio = static_cast<double>(items) / static_cast<double>(std::max<std::uint64_t>(history.items, 1));
-  history.own_items = std::min(items, static_cast<std::uint64_t>(static_cast<double>(history.own_items) * ratio));
-  history.items = items;
-  history.steady = 0;
 }
 
 }  // namespace peel::detail

@@ -2,7 +2,6 @@
 // a stage does to the array, its place does (place.h): no strategy knows where the array lies.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -78,27 +77,20 @@ std::unique_ptr<StrategyRun> make_sketch();
 std::unique_ptr<StrategyRun> make_split();
 std::unique_ptr<StrategyRun> make_gather();
 
-// The best grain of the sum is looked for now and then: every worker at the same steps, since all see the same sums.
-bool wants_grain(const Chunk& chunk);
 PlanOptions grain_options(const Chunk& chunk);  // what best_grain is asked with
-void learn_grain(Chunk& chunk, const GrainChoice& best);
 
-// For a dense run, whose sum nobody counts: notes a step, and says whether the items of its sum shall be counted,
-// where no grain is looked for.
-bool note_dense_step(Chunk& chunk);
-void learn_count(ChunkHistory& history, std::uint64_t items);
-
-// A collective of the chunk's scratch, in the memory of its array, with nothing left of what it was before but the
-// memory of what it received.
+// A collective of the chunk's scratch, in the memory of its array. It is cleared, but for its buffers.
 Collective& request(Chunk& chunk, Collective::Kind kind, Requests& requests, std::size_t number = 0);
 // The sum of numbers, in place.
 void request_sum(Chunk& chunk, ElementType type, std::span<std::byte> numbers, Requests& requests,
                  std::size_t number = 0);
 
-// For split and gather, which move items. The items of this worker, and their lengths; the items themselves, unless
-// some worker had too little room and lengths are told again (false); and what is learned once sums are in the array.
-void encode_items(Chunk& chunk, Requests& requests, const char* name);
+// For split and gather, which move items.
+// Encodes the items of this worker, and requests their lengths. `name` is for profilers.
+void begin_items(Chunk& chunk, Requests& requests, const char* name);
+// Requests the items themselves. False: a worker had too little room, so that lengths are requested once more.
 [[nodiscard]] bool send_items(Chunk& chunk, Requests& requests);
+// Once the sums are in the array.
 void learn_items(Chunk& chunk, const ItemCounts& counts);
 
 void report_exactness(Report& report, Exactness exactness);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 #include "allreduce/calibration.h"
@@ -46,6 +47,7 @@ void DevicePlace::step(peel::detail::StrategyRun& run, Chunk& chunk, Requests& r
   }
   note_times(chunk);
   run.step(chunk, requests);
+  if (!fetches_.empty()) throw std::logic_error("A stage wants numbers of the device and did not fence.");
   waits_ = !requests.empty();
 }
 
