@@ -83,7 +83,7 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
       return {(workers - 1) * item_message_bytes(positions, own, item_bytes),
               scan + workers * own * (position_cost(own, positions) + kAddItem) +
                   kHandling * workers * own * item_bytes + workers * opened,
-              1, workers};
+              1, workers * real(pieces_to_open(plan.items(), world.size, plan.dense_bytes()))};
   }
 }
 
@@ -150,6 +150,12 @@ std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& wor
   if (choice.strategy == Strategy::gather) return {message(1, history.own_items), 0};
   if (choice.strategy != Strategy::split) return {};
   return {message(1 / workers, history.own_items), message(1 / workers, history.items)};
+}
+
+std::uint64_t pieces_to_open(std::uint64_t positions, unsigned workers, std::uint64_t array_bytes) {
+  constexpr std::uint64_t kAlways = std::uint64_t{1} << 20;
+  const std::uint64_t budget = std::max(array_bytes / 4, kAlways);
+  return std::clamp<std::uint64_t>((workers * (positions / 8) + budget - 1) / budget, 1, kMostPieces);
 }
 
 Expected expect(Strategy strategy, const Plan& plan, const World& world, const ChunkShape& shape,

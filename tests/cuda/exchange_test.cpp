@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "allreduce/average.h"
+#include "allreduce/choice.h"
 #include "allreduce/history.h"
 #include "cuda/device_world.h"
 #include "scale.h"
@@ -175,6 +176,20 @@ TEST(DeviceExchange, RepairsWhatDoesNotPeel) {
 
 // A tile that only one worker fills: of all messages only the one to its owner has too little room, and only the owner
 // sees that. All must say their lengths again.
+// What is opened at once takes the place of one array in the budget, not of sixteen.
+TEST(DeviceExchange, ReadsManyMessagesInPieces) {
+  constexpr unsigned kWorkers = 16;
+  constexpr std::uint64_t kElements = (1u << 20) + 5;
+  if (small_scale()) GTEST_SKIP() << "too many elements for a sanitizer; DevicePieces has fewer";
+  ASSERT_EQ(detail::pieces_to_open(kElements, kWorkers, kElements * 4), 2u);
+  SeededDraw random(21);
+  DeviceWorld world(kWorkers, {.strategy = Strategy::gather, .grain = 1, .chunk_bytes = std::uint64_t{1} << 30});
+  for (const double density : {0.001, 0.02}) {
+    expect_sum(world, KnownStep::draw({.elements = kElements, .density = density}, kWorkers, random),
+               ElementType::float32);
+  }
+}
+
 TEST(DeviceExchange, OneMessageLacksRoom) {
   constexpr unsigned kWorkers = 4;
   constexpr std::uint64_t kTile = 4096;

@@ -39,6 +39,14 @@ __device__ void add_quads(const ChunkMask& mask, const Bits* values, std::uint32
   }
 }
 
+// By one thread; the other blocks read what was there before.
+__device__ void add_up_pieces(const AddedItems* sources, unsigned count) {
+  for (unsigned s = 0; s < count; ++s) {
+    sources[s].after->items = sources[s].before->items + sources[s].status->items;
+    sources[s].after->flags = sources[s].before->flags | sources[s].status->flags;
+  }
+}
+
 // Of integers T is the unsigned one: the width is all that matters.
 template <typename T, typename Bits>
 __global__ void __launch_bounds__(kThreads)
@@ -49,7 +57,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint64_t tile = chunk / kChunks;
   const std::uint64_t first = chunk * kChunk;
   bool damaged = false;
-  for (unsigned s = 0; s < count; ++s) damaged |= sources[s].status->flags != 0;
+  for (unsigned s = 0; s < count; ++s) damaged |= (sources[s].status->flags | sources[s].before->flags) != 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) add_up_pieces(sources, count);
   if (damaged) return;  // all threads alike
   std::uint32_t any = 0;
   if (tile < tiles) {
@@ -59,7 +68,8 @@ __global__ void __launch_bounds__(kThreads)
       const ChunkMask mask = load_chunk(source.items, g.grain_log2, first);
       any |= mask.word;
       if (mask.total == 0) continue;
-      const std::uint64_t rank = rank_of_chunk(source.items, g.grain_log2, chunk);
+      const std::uint64_t rank =
+          rank_of_chunk(source.items, g.grain_log2, chunk) + (source.before->items << g.grain_log2);
       const std::uint64_t room = rank < source.room ? source.room - rank : 0;
       add_quads<T>(mask, static_cast<const Bits*>(source.values) + rank,
                    static_cast<std::uint32_t>(room < kChunk ? room : kChunk), sums);

@@ -11,11 +11,13 @@ struct AddedItems {
   Items items;  // counted
   const void* values = nullptr;
   std::uint64_t room = 0;          // elements there are values for
-  const Status* status = nullptr;  // of reading the message: with any flag nothing is added
+  const Status* status = nullptr;  // of reading this piece of the message
+  const Status* before = nullptr;  // items and flags of all pieces before this one
+  Status* after = nullptr;         // becomes the same with this piece
 };
 
 // Writes every element of the tiles `where` of x: the sum, or zero. status->items += the items of the union, and
-// status->recovered += those of all sources.
+// status->recovered += those of all sources. With any flag in any source nothing is added.
 cudaError_t add_sources(const Geometry& g, const AddedItems* sources, unsigned count, void* x, const Stripes& where,
                         Status* status, cudaStream_t stream);
 

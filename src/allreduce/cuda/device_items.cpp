@@ -164,23 +164,41 @@ void DevicePlace::request_items(Chunk& chunk, Requests& requests) {
 void DevicePlace::add_items(Chunk& chunk) {
   const unsigned workers = chunk.world.size;
   const Outbox::Share& share = shares_[own_share(chunk)];
-  fetch(&Numbers::opened, workers);
+  fetch(&Numbers::read, std::uint64_t{2} * workers);
   fetch(&Numbers::added, 1);
   if (share.plan.elements() == 0) return;
   const std::vector<MessageHeader> headers = arriving(chunk);
+  const std::uint64_t tiles = tiles_of(share.plan.geometry());
+  const std::uint64_t pieces =
+      peel::detail::pieces_to_open(share.plan.items(), workers, chunk.choice.plan.dense_bytes());
+  const std::uint64_t each = (tiles + pieces * kPieceTiles - 1) / (pieces * kPieceTiles) * kPieceTiles;
   Reader reader(slot_of(chunk), stream());
-  const Plan* const plans[] = {&share.plan};
-  reader.make_room(plans, headers, workers);
-  for (unsigned w = 0; w < workers; ++w) {
-    const MessageSpan message = w == chunk.world.rank ? own_message(chunk) : inbox_->message(w);
-    on_host().sources[w] = reader.read(share.plan, headers[w], message, w, on_device().opened + w);
+  const Piece largest[] = {piece_of(share, 0, each)};
+  reader.make_room(largest, headers, workers);
+  for (std::uint64_t first = 0; first < tiles; first += each, ++pieces_read_) {
+    const Piece piece = piece_of(share, first, each);
+    Status* const before = on_device().read + (pieces_read_ % 2) * workers;
+    Status* const after = on_device().read + (pieces_read_ + 1) % 2 * workers;
+    AddedItems* const sources = on_host().sources + pieces_read_ * workers;
+    for (unsigned w = 0; w < workers; ++w) {
+      const MessageSpan message = w == chunk.world.rank ? own_message(chunk) : inbox_->message(w);
+      sources[w] = reader.read(share, piece, headers[w], message, w, on_device().opened + w);
+      sources[w].before = before + w;
+      sources[w].after = after + w;
+    }
+    AddedItems* const sent = on_device().sources + pieces_read_ * workers;
+    require(cudaMemcpyAsync(sent, sources, workers * sizeof(AddedItems), cudaMemcpyHostToDevice, stream()),
+            "cudaMemcpyAsync");
+    require(add_sources(piece.g, sent, workers, chunk.view.dense().data, piece.where, on_device().added, stream()),
+            "Adding items");
   }
-  require(cudaMemcpyAsync(on_device().sources, on_host().sources, workers * sizeof(AddedItems), cudaMemcpyHostToDevice,
-                          stream()),
-          "cudaMemcpyAsync");
-  require(add_sources(share.plan.geometry(), on_device().sources, workers, chunk.view.dense().data, share.where,
-                      on_device().added, stream()),
-          "Adding items");
+}
+
+// Throws where what arrived is not what its headers said.
+void DevicePlace::check_read(const Chunk& chunk) const {
+  const std::vector<MessageHeader> headers = arriving(chunk);
+  const Status* const read = on_host().read + pieces_read_ % 2 * chunk.world.size;
+  for (unsigned w = 0; w < chunk.world.size; ++w) check_arrived(headers[w], read[w]);
 }
 
 void DevicePlace::encode_sums(Chunk& chunk) {
@@ -197,10 +215,7 @@ bool DevicePlace::sums_fit(Chunk& chunk, Requests& requests) {
   const unsigned workers = chunk.world.size;
   const unsigned rank = chunk.world.rank;
   const MessageHeader* const sums = on_host().sums;
-  if (shares_[rank].plan.elements() != 0) {
-    const std::vector<MessageHeader> items = arriving(chunk);
-    for (unsigned w = 0; w < workers; ++w) check_arrived(items[w], on_host().opened[w]);
-  }
+  if (shares_[rank].plan.elements() != 0) check_read(chunk);
   if (lack_room({sums, workers})) {
     note_repeat(sums_repeated_);
     if (widen(std::span(sums_).subspan(rank, 1), sums + rank)) encode_sums(chunk);
@@ -221,16 +236,16 @@ void DevicePlace::request_sums(Chunk& chunk, Requests& requests) {
 void DevicePlace::write_sums(Chunk& chunk) {
   const unsigned workers = chunk.world.size;
   const std::span<const MessageHeader> sums(on_host().sums, workers);
-  std::vector<const Plan*> plans;
-  for (const Outbox::Share& share : sums_) plans.push_back(&share.plan);
+  std::vector<Piece> wholes;
+  for (const Outbox::Share& share : sums_) wholes.push_back(all_of(share));
   Reader reader(slot_of(chunk), stream());
-  reader.make_room(plans, sums, 1);
+  reader.make_room(wholes, sums, 1);
   for (unsigned w = 0; w < workers; ++w) {
-    const Plan& plan = *plans[w];
-    if (w == chunk.world.rank || plan.elements() == 0) continue;
-    const AddedItems read = reader.read(plan, sums[w], inbox_->message(w), 0, on_device().opened + w);
-    require(expand(plan.geometry(), plain(plan.geometry()), read.items, read.values, read.room, chunk.view.dense().data,
-                   sums_[w].where, on_device().opened + w, stream()),
+    const Geometry& g = wholes[w].g;
+    if (w == chunk.world.rank || g.elements == 0) continue;
+    const AddedItems read = reader.read(sums_[w], wholes[w], sums[w], inbox_->message(w), 0, on_device().opened + w);
+    require(expand(g, plain(g), read.items, read.values, read.room, chunk.view.dense().data, sums_[w].where,
+                   on_device().opened + w, stream()),
             "Writing sums");
   }
   fetch(&Numbers::opened, workers);
@@ -239,7 +254,7 @@ void DevicePlace::write_sums(Chunk& chunk) {
 ItemCounts DevicePlace::item_counts(Chunk& chunk) {
   const unsigned workers = chunk.world.size;
   if (!is_split(chunk)) {
-    for (unsigned w = 0; w < workers; ++w) check_arrived(on_host().sent[w], on_host().opened[w]);
+    check_read(chunk);
     return {.items = on_host().added->items, .added = on_host().added->recovered};
   }
   ItemCounts counts;

@@ -111,6 +111,7 @@ class DevicePlace final : public peel::detail::ChunkPlace {
   [[nodiscard]] std::vector<MessageHeader> arriving(const Chunk& chunk) const;
   [[nodiscard]] std::size_t own_share(const Chunk& chunk) const;
   [[nodiscard]] MessageSpan own_message(const Chunk& chunk) const;
+  void check_read(const Chunk& chunk) const;
   // Throws where the room that a worker asked for was given once, and was too little again.
   void note_repeat(bool& repeated) const;
 
@@ -135,6 +136,7 @@ class DevicePlace final : public peel::detail::ChunkPlace {
   std::optional<Inbox> inbox_;
   std::vector<Outbox::Share> shares_;  // what everybody owns, with the items of one worker; one: all, for gather
   std::vector<Outbox::Share> sums_;    // the same with their sums
+  std::uint64_t pieces_read_ = 0;
   bool items_repeated_ = false;
   bool sums_repeated_ = false;
 };

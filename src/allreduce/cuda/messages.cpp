@@ -28,9 +28,9 @@ struct OpenMessage {
   }
 };
 
-ListScratch list_scratch(const Geometry& g, std::uint64_t items, Arena& arena) {
+ListScratch list_scratch(std::uint64_t items, Arena& arena) {
   ListScratch scratch;
-  scratch.chunks = list_chunks(g, items);
+  scratch.chunks = list_chunks(items);
   scratch.lengths = arena.take<std::uint64_t>(scratch.chunks);
   scratch.starts = arena.take<std::uint64_t>(scratch.chunks);
   scratch.scan_bytes = list_scan_bytes(scratch.chunks);
@@ -208,7 +208,24 @@ void Inbox::gather(std::span<const MessageHeader> sent, std::size_t item_bytes, 
   all.even = true;
 }
 
-void Reader::make_room(std::span<const Plan* const> plans, std::span<const MessageHeader> headers, std::size_t count) {
+Piece piece_of(const Outbox::Share& share, std::uint64_t first, std::uint64_t tiles) {
+  Piece piece{share.plan.geometry(), share.where, {}};
+  Geometry& g = piece.g;
+  const std::uint64_t positions = g.elements + g.lead;
+  const std::uint64_t begin = std::min(first * kTilePositions, positions);
+  const std::uint64_t end = std::min((first + tiles) * kTilePositions, positions);
+  if (first != 0) g.lead = 0;
+  g.elements = end - begin - g.lead;
+  piece.items.first = begin >> g.grain_log2;
+  piece.items.count = ((end - begin) + g.grain - 1) >> g.grain_log2;
+  g.items = piece.items.count;
+  piece.where.first += static_cast<std::uint32_t>(first * piece.where.step);
+  return piece;
+}
+
+Piece all_of(const Outbox::Share& share) { return piece_of(share, 0, tiles_of(share.plan.geometry())); }
+
+void Reader::make_room(std::span<const Piece> pieces, std::span<const MessageHeader> headers, std::size_t count) {
   pitch_ = 0;
   most_items_ = 0;
   all_bitmaps_ = true;
@@ -216,22 +233,20 @@ void Reader::make_room(std::span<const Plan* const> plans, std::span<const Messa
     most_items_ = std::max(most_items_, one.items);
     all_bitmaps_ &= one.index == MessageHeader::Index::bitmap;
   }
-  std::size_t scratch = 0;
-  for (const Plan* plan : plans) {
+  for (const Piece& piece : pieces) {
     Arena arena;
-    (void)OpenMessage(plan->geometry(), all_bitmaps_, arena);
+    (void)OpenMessage(piece.g, all_bitmaps_, arena);
     pitch_ = std::max(pitch_, arena.used());
-    Arena lists;
-    (void)list_scratch(plan->geometry(), most_items_, lists);
-    scratch = std::max(scratch, lists.used());
   }
   slot_.opened.ensure(std::max<std::size_t>(pitch_ * count, 1));
-  slot_.scratch.ensure(scratch);
+  Arena lists;
+  (void)list_scratch(most_items_, lists);
+  slot_.scratch.ensure(lists.used());
 }
 
-AddedItems Reader::read(const Plan& plan, const MessageHeader& header, const MessageSpan& message, std::size_t place,
-                        Status* status) {
-  const Geometry& g = plan.geometry();
+AddedItems Reader::read(const Outbox::Share& share, const Piece& piece, const MessageHeader& header,
+                        const MessageSpan& message, std::size_t place, Status* status) {
+  const Geometry& g = piece.g;
   Arena arena(slot_.opened.data() + place * pitch_);
   OpenMessage open(g, all_bitmaps_, arena);
   const Zeroed done{open.items.counts.done, (supers_of(g) + 1) * sizeof(std::uint32_t)};
@@ -239,17 +254,17 @@ AddedItems Reader::read(const Plan& plan, const MessageHeader& header, const Mes
   auto* const index = reinterpret_cast<std::uint64_t*>(message.index.data());
   switch (header.index) {
     case MessageHeader::Index::bitmap:
-      open.items.words = index;
+      open.items.words = index + piece.items.first / 64;
       break;
     case MessageHeader::Index::list: {
       Arena lists(slot_.scratch.data());
-      require(decode_list(g, index, message.index.size() / sizeof(std::uint64_t), list_scratch(g, most_items_, lists),
-                          open.items, nullptr, status, stream_),
+      require(decode_list(share.plan.geometry(), piece.items, index, message.index.size() / sizeof(std::uint64_t),
+                          list_scratch(most_items_, lists), open.items, nullptr, status, stream_),
               "Reading a list");
       break;
     }
     default:
-      set_first_bits(open.items, header.items, stream_);
+      set_first_bits(open.items, header.items == 0 ? 0 : piece.items.count, stream_);
   }
   require(count(g, open.items, nullptr, header.items, status, Recovering::none, stream_), "Counting items");
   return {.items = open.items, .values = message.values.data(), .room = header.items * g.grain, .status = status};

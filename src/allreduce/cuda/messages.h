@@ -69,15 +69,26 @@ class Inbox {
   std::vector<MessageSpan> spans_;
 };
 
-// Reads messages: bitmaps and counts in slot.opened, several at once or one after another.
+// A run of tiles of a share, as a geometry of its own.
+struct Piece {
+  Geometry g;
+  Stripes where;    // in the array
+  ItemRange items;  // in the share
+};
+// `first` is a multiple of kPieceTiles: so bitmaps of pieces are whole words at every grain.
+inline constexpr std::uint64_t kPieceTiles = 16;
+Piece piece_of(const Outbox::Share& share, std::uint64_t first, std::uint64_t tiles);
+Piece all_of(const Outbox::Share& share);
+
+// Reads messages, or the same piece of several: bitmaps and counts in slot.opened, at once or one after another.
 class Reader {
  public:
   Reader(GpuSlot& slot, cudaStream_t stream) : slot_(slot), stream_(stream) {}
-  // Memory for any `count` of these messages at once, each of one of these plans.
-  void make_room(std::span<const Plan* const> plans, std::span<const MessageHeader> headers, std::size_t count);
-  // The items of a message, in one of the places for messages that are read at once. The status is written.
-  AddedItems read(const Plan& plan, const MessageHeader& header, const MessageSpan& message, std::size_t place,
-                  Status* status);
+  // Memory for any `count` of these messages at once, of pieces that are no larger than these.
+  void make_room(std::span<const Piece> pieces, std::span<const MessageHeader> headers, std::size_t count);
+  // The items of a piece of a message, in one of the places for messages that are read at once. The status is written.
+  AddedItems read(const Outbox::Share& share, const Piece& piece, const MessageHeader& header,
+                  const MessageSpan& message, std::size_t place, Status* status);
 
  private:
   GpuSlot& slot_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "allreduce/choice.h"
 #include "allreduce/cuda/add_sources.h"
 #include "allreduce/cuda/headers.h"
 #include "allreduce/vitals.h"
@@ -18,10 +19,11 @@ struct Numbers {
   MessageHeader* sums = nullptr;     // [w]: of the sums of worker w
   Status* encoded = nullptr;         // [m]: of encoding message m
   Status* added = nullptr;           // of adding the own share
-  Status* opened = nullptr;          // [w]: of reading what came from worker w
+  Status* opened = nullptr;          // [w]: of reading what came from worker w, or a piece of it
+  Status* read = nullptr;            // [turn of 2][w]: of all pieces so far
   Status* verb = nullptr;            // of the last verb
   MessageFacts* facts = nullptr;     // [m]: of message m, sent to the device
-  AddedItems* sources = nullptr;     // the same
+  AddedItems* sources = nullptr;     // [piece][w]: the same
   std::uint64_t* vitals = nullptr;   // combined
   std::uint64_t* flags = nullptr;    // of a combined index
   std::uint64_t* grains = nullptr;
@@ -36,9 +38,10 @@ struct Numbers {
     encoded = arena.take<Status>(workers);
     added = arena.take<Status>(1);
     opened = arena.take<Status>(workers);
+    read = arena.take<Status>(std::uint64_t{2} * workers);
     verb = arena.take<Status>(1);
     facts = arena.take<MessageFacts>(workers);
-    sources = arena.take<AddedItems>(workers);
+    sources = arena.take<AddedItems>(std::uint64_t{peel::detail::kMostPieces} * workers);
     vitals = arena.take<std::uint64_t>(peel::detail::kVitalWords);
     flags = arena.take<std::uint64_t>(1);
     grains = arena.take<std::uint64_t>(kGrainCounts);

@@ -133,15 +133,22 @@ struct ListScratch {
   void* scan = nullptr;
   std::size_t scan_bytes = 0;
 };
-std::uint64_t list_chunks(const Geometry& g, std::uint64_t items);
+std::uint64_t list_chunks(std::uint64_t items);
 std::size_t list_scan_bytes(std::uint64_t chunks);
 // index of `room` words from counted items, status->items of them; status->index_words.
 cudaError_t encode_list(const Geometry& g, const Items& own, const ListScratch& scratch, std::uint64_t* index,
                         std::uint64_t room, Status* status, cudaStream_t stream);
-// items.words, not counted. An index of `words` words or less has a flag word behind its list, which goes to flag_copy;
-// without flag_copy the list takes exactly so many words.
-cudaError_t decode_list(const Geometry& g, const std::uint64_t* index, std::uint64_t words, const ListScratch& scratch,
-                        const Items& items, std::uint64_t* flag_copy, Status* status, cudaStream_t stream);
+// Item positions of an array, from `first` on.
+struct ItemRange {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+// items.words of a range, not counted. An index of `words` words or less has a flag word behind its list, which goes to
+// flag_copy; without flag_copy the list takes exactly so many words. What is wrong with a chunk of a list is only told
+// by ranges that it has positions in, and whoever reads some of these counts all items.
+cudaError_t decode_list(const Geometry& g, const ItemRange& range, const std::uint64_t* index, std::uint64_t words,
+                        const ListScratch& scratch, const Items& items, std::uint64_t* flag_copy, Status* status,
+                        cudaStream_t stream);
 
 // ---- sketch
 // Adds items to cells in device memory, which are zero before. Any grain, type and cells.

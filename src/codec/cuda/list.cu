@@ -250,7 +250,7 @@ __device__ std::uint64_t bits_at(const std::uint64_t* words, std::uint64_t bit, 
 
 // Sets the positions of one chunk; false if its codes cannot be right. `ones` has room for kListChunk places.
 __device__ bool read_chunk(const ChunkEntry& entry, const std::uint64_t* codes, unsigned count, std::uint64_t positions,
-                           std::uint32_t* ones, std::uint32_t* bitmap, std::uint64_t& next) {
+                           const ItemRange& range, std::uint32_t* ones, std::uint32_t* bitmap, std::uint64_t& next) {
   const unsigned lane = threadIdx.x & 31;
   const std::uint32_t lows = count * entry.parameter;
   const std::uint32_t bits = entry.words * 64;
@@ -297,16 +297,17 @@ __device__ bool read_chunk(const ChunkEntry& entry, const std::uint64_t* codes, 
       break;
     }
     if (k + 1 == count) next = position + 1;
-    atomicOr(bitmap + (position >> 5), 1u << (position & 31));
+    const std::uint64_t bit = position - range.first;
+    if (bit < range.count) atomicOr(bitmap + (bit >> 5), 1u << (bit & 31));
   }
   next = __shfl_sync(kAll, next, (count - 1) / kLanePositions);
   return __all_sync(kAll, right);
 }
 
 __global__ void __launch_bounds__(kListWarps * 32)
-    read_chunks(std::uint64_t positions, const std::uint64_t* index, std::uint64_t words, const std::uint64_t* starts,
-                const std::uint64_t* lengths, std::uint64_t most, std::uint32_t* bitmap, std::uint64_t* flag_copy,
-                Status* status) {
+    read_chunks(std::uint64_t positions, ItemRange range, const std::uint64_t* index, std::uint64_t words,
+                const std::uint64_t* starts, const std::uint64_t* lengths, std::uint64_t most, std::uint32_t* bitmap,
+                std::uint64_t* flag_copy, Status* status) {
   __shared__ std::uint32_t ones[kListWarps][kListChunk];
   const Stated list = stated_by(index[0], positions, words);
   const unsigned lane = threadIdx.x & 31;
@@ -325,12 +326,15 @@ __global__ void __launch_bounds__(kListWarps * 32)
   for (std::uint64_t chunk = std::uint64_t{blockIdx.x} * kListWarps + (threadIdx.x >> 5); chunk < list.chunks;
        chunk += std::uint64_t{gridDim.x} * kListWarps) {
     const ChunkEntry entry = read_directory_word(index[1 + chunk]);
+    const std::uint64_t end = chunk + 1 < list.chunks ? read_directory_word(index[2 + chunk]).base : positions;
+    const bool outside = end <= range.first || entry.base >= range.first + range.count;
+    if (outside && range.count != positions) continue;
     const unsigned count = list.coded.in_chunk(chunk);
     std::uint64_t next = 0;
-    right = read_chunk(entry, index + 1 + list.chunks + starts[chunk], count, positions, ones[threadIdx.x >> 5], bitmap,
-                       next);
+    right = read_chunk(entry, index + 1 + list.chunks + starts[chunk], count, positions, range, ones[threadIdx.x >> 5],
+                       bitmap, next);
     if (chunk == 0 && entry.base != 0) right = false;
-    if (chunk + 1 < list.chunks && read_directory_word(index[2 + chunk]).base != next) right = false;
+    if (chunk + 1 < list.chunks && end != next) right = false;
     if (!right && lane == 0) atomicOr(&status->flags, kCorrupt);
     __syncwarp();
   }
@@ -376,9 +380,7 @@ cudaError_t encode_as(const Geometry& g, const Items& own, const ListScratch& sc
 
 }  // namespace
 
-std::uint64_t list_chunks(const Geometry& g, std::uint64_t items) {
-  return (items < g.items ? items : g.items) / kListChunk + 1;
-}
+std::uint64_t list_chunks(std::uint64_t items) { return items / kListChunk + 1; }
 
 std::size_t list_scan_bytes(std::uint64_t chunks) {
   std::size_t bytes = 0;
@@ -394,8 +396,9 @@ cudaError_t encode_list(const Geometry& g, const Items& own, const ListScratch& 
                                 : encode_as<std::uint64_t>(g, own, scratch, index, room, status, stream);
 }
 
-cudaError_t decode_list(const Geometry& g, const std::uint64_t* index, std::uint64_t words, const ListScratch& scratch,
-                        const Items& items, std::uint64_t* flag_copy, Status* status, cudaStream_t stream) {
+cudaError_t decode_list(const Geometry& g, const ItemRange& range, const std::uint64_t* index, std::uint64_t words,
+                        const ListScratch& scratch, const Items& items, std::uint64_t* flag_copy, Status* status,
+                        cudaStream_t stream) {
   if (flag_copy != nullptr) --words;  // the flag word is behind the list
   read_lengths<<<grid_for(scratch.chunks, kThreads), kThreads, 0, stream>>>(g.items, index, words, scratch.lengths,
                                                                             scratch.chunks, status);
@@ -403,10 +406,10 @@ cudaError_t decode_list(const Geometry& g, const std::uint64_t* index, std::uint
   if (code == cudaSuccess) code = cudaMemsetAsync(items.words, 0, items.count * sizeof(std::uint64_t), stream);
   if (code != cudaSuccess) return code;
   read_chunks<<<grid_for(scratch.chunks, kListWarps), kListWarps * 32, 0, stream>>>(
-      g.items, index, words, scratch.starts, scratch.lengths, scratch.chunks,
+      g.items, range, index, words, scratch.starts, scratch.lengths, scratch.chunks,
       reinterpret_cast<std::uint32_t*>(items.words), flag_copy, status);
-  const std::uint64_t used = (g.items + 63) / 64;
-  turn_words<<<grid_for(used, kThreads), kThreads, 0, stream>>>(g.items, index, items.words, used);
+  const std::uint64_t used = (range.count + 63) / 64;
+  turn_words<<<grid_for(used, kThreads), kThreads, 0, stream>>>(range.count, index, items.words, used);
   return cudaGetLastError();
 }
 

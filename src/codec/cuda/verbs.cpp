@@ -211,8 +211,8 @@ Items read_index(const Call& call, const Message& message, const std::uint64_t**
       must(detail::bloom_query(g, message.index, all.words, call.stream()));
       break;
     case Index::list:
-      must(detail::decode_list(g, message.index, message.index_words, call.memory().list, all, call.memory().flag_copy,
-                               call.status(), call.stream()));
+      must(detail::decode_list(g, {0, g.items}, message.index, message.index_words, call.memory().list, all,
+                               call.memory().flag_copy, call.status(), call.stream()));
       flags = call.memory().flag_copy;
       break;
     default:

@@ -60,7 +60,7 @@ void must(cudaError_t code) {
 
 // Codes of a chunk take at most what docs/format.md says an encoder's do: 2 bits and the low ones of each gap.
 std::uint64_t most_list_words(const Geometry& g, std::uint64_t items) {
-  const std::uint64_t chunks = list_chunks(g, items);
+  const std::uint64_t chunks = list_chunks(std::min(items, g.items));
   const std::uint64_t coded = std::min(items, g.items / 2 + 1);
   const std::uint64_t low_bits = coded == 0 ? 0 : std::bit_width(g.items / coded + 1) + 1;
   return 1 + 2 * chunks + (coded * (low_bits + 2) + 63) / 64;
@@ -110,7 +110,7 @@ Memory lay_out(const Plan& plan, std::uint64_t items, Views views, Arena& arena)
 
   if (g.index == Index::list) {
     m.list.room = std::min(items, g.items / 2 + 1);
-    m.list.chunks = list_chunks(g, items);
+    m.list.chunks = list_chunks(std::min(items, g.items));
     m.list.positions = arena.take<std::byte>(m.list.room * (g.items <= 0xFFFFFFFFu ? 4 : 8));
     m.list.directory = arena.take<std::uint64_t>(m.list.chunks);
     m.list.lengths = arena.take<std::uint64_t>(m.list.chunks);
