@@ -10,6 +10,7 @@
 #include "allreduce/cuda/multiply.h"
 #include "allreduce/cuda/repair.h"
 #include "codec/cuda/interpretation.h"
+#include "codec/cuda/workspace.h"
 #include "codec/grain_windows.h"
 #include "plan/mapping.h"
 
@@ -69,7 +70,7 @@ void DevicePlace::note_times(Chunk& chunk) {
 }
 
 Launch DevicePlace::launch(Chunk& chunk, const Plan& plan, std::uint64_t items) {
-  const std::size_t bytes = room_for(plan, items).workspace_bytes;
+  const std::size_t bytes = workspace_bytes(plan, items, Views::dense);
   return {.stream = stream(),
           .workspace = slot_of(chunk).workspace.ensure(bytes),
           .workspace_bytes = bytes,

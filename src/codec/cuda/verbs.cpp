@@ -247,11 +247,14 @@ void fill_sketch(const Call& call, const Marked& marked, Sketching way, const Me
   must(detail::sketch_items(g, how, marked.source, marked.own, message.payload, call.status(), call.stream()));
 }
 
+// Arrays take less memory to work in than items.
 template <typename View>
-void encode_view(const Plan& plan, const View& x, const Message& message, const Launch& launch,
-                 Views views = Views::both) {
+constexpr Views kViews = std::is_same_v<View, ConstSparse> ? Views::both : Views::dense;
+
+template <typename View>
+void encode_view(const Plan& plan, const View& x, const Message& message, const Launch& launch) {
   check_message(plan, message, stated_words(plan));
-  Call call(plan, launch, views);
+  Call call(plan, launch, kViews<View>);
   const bool sketch = plan.codec() == Codec::sketch;
   const bool added = std::is_same_v<View, ConstSparse> || !call.memory().sketches_turned;
   const Sketching way = added ? Sketching::added : Sketching::by_blocks;
@@ -270,7 +273,7 @@ void encode_index_view(const Plan& plan, const View& x, std::uint64_t* support, 
   check_message(plan, message, stated_words(plan));
   if (support == nullptr)
     refuse("encode_index keeps the own items in `support`; give it memory (Room::support_words).");
-  Call call(plan, launch);
+  Call call(plan, launch, kViews<View>);
   (void)write_index(call, x, support, message);
 }
 
@@ -291,7 +294,7 @@ void encode_values_view(const Plan& plan, const View& x, const std::uint64_t* su
   check_packed(plan);
   check_message(plan, message, stated_words(plan));
   if (support == nullptr) refuse("encode_values needs the `support` that encode_index filled.");
-  const Call call(plan, launch);
+  const Call call(plan, launch, kViews<View>);
   call.begin();
   const Geometry& g = call.g();
   const Items own{const_cast<std::uint64_t*>(support), peel::detail::word_count(g), call.memory().own};
@@ -384,7 +387,7 @@ void check(const Plan& plan, const Status& status) {
 }
 
 void detail::encode(const Plan& plan, const Striped& x, const Message& message, const Launch& launch) {
-  encode_view(plan, x, message, launch, Views::dense);
+  encode_view(plan, x, message, launch);
 }
 
 void encode(const Plan& plan, ConstDense x, const Message& message, const Launch& launch) {
@@ -438,7 +441,7 @@ void decode(const Plan& plan, const Message& message, Dense x, const DecodeOptio
   check_dense(plan, x.data, x.size, x.type);
   check_message(plan, message, stated_words(plan));
   check_losses(options);
-  const Call call(plan, launch);
+  const Call call(plan, launch, Views::dense);
   call.begin();
   const Geometry& g = call.g();
   if (call.memory().peels_turned) {
