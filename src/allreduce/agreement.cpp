@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "items/item_message.h"
 #include "peel/error.h"
 
 namespace peel::detail {
@@ -22,6 +23,7 @@ Terms lasting_terms_of(const StateOptions& o, const World& world, const SummedAr
   const auto number = [](auto value) { return std::to_string(value); };
   Terms terms;
   terms.add("version", PEEL_VERSION);
+  terms.add("item messages", number(+MessageHeader::kVersion));
   terms.add("session", number(world.session));
   terms.add("workers", number(world.size));
   terms.add("elements", number(array.elements()));

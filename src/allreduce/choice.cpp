@@ -83,7 +83,9 @@ Cost cost_of(Strategy strategy, const Plan& plan, const World& world, const Chun
       return {(workers - 1) * item_message_bytes(positions, own, item_bytes),
               scan + workers * own * (position_cost(own, positions) + kAddItem) +
                   kHandling * workers * own * item_bytes + workers * opened,
-              1, workers * real(pieces_to_open(plan.items(), world.size, plan.dense_bytes()))};
+              1,
+              workers * (wants_list(positions, own) ? real(pieces_to_open(plan.items(), world.size, plan.dense_bytes()))
+                                                    : 1)};  // bitmaps are read where they lie
   }
 }
 

@@ -42,9 +42,9 @@ Plan plan_for(Strategy strategy, const StateOptions& options, const World& world
 // Collective::likely_bytes of what a chunk's rounds move; 0 for all that is summed.
 std::array<std::uint64_t, 2> likely_bytes(const Choice& choice, const World& world, const ChunkHistory& history);
 
-// A device reads messages as bitmaps over all that their senders may have. In how many pieces it reads those of all
-// workers, so that what it has read takes a quarter of the array at most, as long as pieces are few: each takes a
-// handful of kernels for every message.
+// A device reads lists as bitmaps over all that their senders may have. This is in how many pieces it reads those of
+// all workers, so that the bitmaps take a quarter of the array at most, as long as kMostPieces are enough: each piece
+// takes a handful of kernels for every message.
 inline constexpr std::uint64_t kMostPieces = 8;
 std::uint64_t pieces_to_open(std::uint64_t positions, unsigned workers, std::uint64_t array_bytes);
 

@@ -37,21 +37,10 @@ T get(const std::byte* at) {
 
 [[noreturn]] void corrupt(const char* sentence) { throw Error(ErrorCode::corrupt_message, sentence); }
 
-// Of every byte but the checksum's own.
+// It covers every byte but its own.
 std::uint64_t checksum(std::span<const std::byte> bytes) {
   const std::uint64_t head = XXH3_64bits(bytes.data(), kChecksumAt);
   return XXH3_64bits_withSeed(bytes.data() + kPlanAt, bytes.size() - kPlanAt, head);
-}
-
-detail::MessageHeader::Index index_of(const Plan& plan) {
-  switch (plan.index()) {
-    case Index::bloom:
-      return detail::MessageHeader::Index::filter;
-    case Index::list:
-      return detail::MessageHeader::Index::list;
-    default:
-      return detail::MessageHeader::Index::bitmap;
-  }
 }
 
 detail::MessageHeader::Values values_of(const Plan& plan) {
@@ -97,8 +86,9 @@ Parts parts_of(const Plan& plan, std::span<const std::byte> message) {
   }
   const bool sketch = plan.codec() == Codec::sketch;
   const std::uint64_t room = message.size() - sizeof(Header);
-  if (header.length != message.size() || header.index != index_of(plan) || header.values != values_of(plan) ||
-      header.zero != 0 || header.count != 0 || (sketch && header.items != 0) || header.items > plan.items()) {
+  if (header.length != message.size() || header.index != detail::header_index(plan.index()) ||
+      header.values != values_of(plan) || header.zero != 0 || header.count != 0 || (sketch && header.items != 0) ||
+      header.items > plan.items()) {
     corrupt("The header of the items does not belong to the plan; the message is damaged.");
   }
   Parts parts;
@@ -134,7 +124,7 @@ std::vector<std::byte> serialise(const Plan& plan, const Message& message) {
   }
   const std::uint64_t index_bytes = message.index.size() == 0 ? 0 : (message.index.size() - 1) * 8;
   Header header;
-  header.index = index_of(plan);
+  header.index = detail::header_index(plan.index());
   header.values = values_of(plan);
   header.flags = static_cast<std::uint8_t>(message.flags());
   header.length = sizeof(Header) + index_bytes + message.payload.size();

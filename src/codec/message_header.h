@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "peel/types.h"
+
 namespace peel::detail {
 
 struct MessageHeader {
@@ -15,11 +17,11 @@ struct MessageHeader {
   // `plain`: the values of each item, in order. `sketch`: cells that are to be peeled.
   enum class Values : std::uint8_t { plain = 0, sketch = 1 };
 
-  // Flags. The first is that of every index (peel::kFlagOverflow). The others only a worker sends that had too little
-  // room: for this message, of which it sends no more than the header, or for another one of the same collective.
+  // Flags. The first is that of every index (peel::kFlagOverflow). The others come from workers that had too little
+  // room: for this message, of which there is only the header then, or for some message of the same collective.
   static constexpr std::uint8_t kOverflow = 1;
   static constexpr std::uint8_t kNoRoom = 2;
-  static constexpr std::uint8_t kOtherHasNoRoom = 4;
+  static constexpr std::uint8_t kSomeHasNoRoom = 4;
 
   std::uint16_t magic = kMagic;
   std::uint8_t version = kVersion;
@@ -32,6 +34,12 @@ struct MessageHeader {
   std::uint64_t workers = 0;  // whose gradients are added up
   std::uint64_t count = 0;    // whatever the two sides agreed to count; 0 in files
 };
+// How a header says what peel::Index says: the numbers differ.
+constexpr MessageHeader::Index header_index(Index index) {
+  return index == Index::list    ? MessageHeader::Index::list
+         : index == Index::bloom ? MessageHeader::Index::filter
+                                 : MessageHeader::Index::bitmap;
+}
 static_assert(sizeof(MessageHeader) == 40 && std::is_trivially_copyable_v<MessageHeader>);
 
 }  // namespace peel::detail

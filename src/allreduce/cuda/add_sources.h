@@ -17,7 +17,8 @@ struct AddedItems {
 };
 
 // Writes every element of the tiles `where` of x: the sum, or zero. status->items += the items of the union, and
-// status->recovered += those of all sources. With any flag in any source nothing is added.
+// status->recovered += those of all sources. With any flag in a source, of this piece
+// or of one before, nothing is written.
 cudaError_t add_sources(const Geometry& g, const AddedItems* sources, unsigned count, void* x, const Stripes& where,
                         Status* status, cudaStream_t stream);
 

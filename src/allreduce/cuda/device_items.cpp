@@ -8,6 +8,7 @@
 #include "codec/cuda/interpretation.h"
 #include "codec/cuda/workspace.h"
 #include "items/item_message.h"
+#include "peel/error.h"
 
 namespace peel::cuda::detail {
 
@@ -19,31 +20,54 @@ namespace {
 
 bool is_split(const Chunk& chunk) { return chunk.choice.strategy == Strategy::split; }
 
-// Of one share, or of the whole array, where that is known.
+// The items of one share where each worker owns one, else those of the whole array.
 std::uint64_t expected_items(const Chunk& chunk, std::uint64_t known) {
   const std::uint64_t items = chunk.history.steps == 0 ? chunk.choice.plan.items() : known;
   return is_split(chunk) ? items / chunk.world.size + 1 : items;
 }
 
 bool lack_room(std::span<const MessageHeader> headers) {
-  constexpr std::uint64_t kLacking = MessageHeader::kNoRoom | MessageHeader::kOtherHasNoRoom;
+  constexpr std::uint64_t kLacking = MessageHeader::kNoRoom | MessageHeader::kSomeHasNoRoom;
   return std::any_of(headers.begin(), headers.end(),
                      [](const MessageHeader& one) { return (one.flags & kLacking) != 0; });
 }
 
+bool all_bitmaps(std::span<const MessageHeader> headers) {
+  return std::all_of(headers.begin(), headers.end(),
+                     [](const MessageHeader& one) { return one.index == MessageHeader::Index::bitmap; });
+}
+
 std::size_t item_bytes(const Chunk& chunk) { return item_message_shape(chunk.choice.plan).item_bytes; }
 
-// Throw corrupt_message if what a worker says of its message cannot be, or the message was damaged on its way.
+// Throw corrupt_message if what a worker says of its message cannot be, or the message was damaged on its way. Where it
+// had too little room, there is only the header.
 void check_sent(const Outbox::Share& share, const MessageHeader& sent) {
   ItemMessageShape shape = item_message_shape(share.plan);
   shape.workers = share.workers;
-  if (!is_sound(sent, shape)) refuse_damaged_items();
+  MessageHeader plain = sent;
+  plain.flags &= static_cast<std::uint8_t>(~MessageHeader::kSomeHasNoRoom);
+  if (plain.flags == MessageHeader::kNoRoom && sent.items <= shape.positions) {
+    plain.flags = 0;
+    plain.items = 0;
+  }
+  if (!is_sound(plain, shape)) refuse_damaged_items();
   if (sent.index != MessageHeader::Index::list) return;
   const std::uint64_t most = most_list_words(share.plan.geometry(), sent.items);
   if (peel::detail::index_words(sent, shape.item_bytes) > most) refuse_damaged_items();
 }
 void check_arrived(const MessageHeader& sent, const Status& opened) {
   if (opened.flags != 0 || opened.items != sent.items) refuse_damaged_items();
+}
+
+// The headers say how much room it takes, so nobody lacks it twice.
+void note_repeat(bool& repeated) {
+  if (repeated) {
+    throw Error(
+        ErrorCode::corrupt_message,
+        "A worker asked for more room twice; check that nothing writes to the array before its sum is there, and "
+        "that all workers run the same version.");
+  }
+  repeated = true;
 }
 
 }  // namespace
@@ -58,11 +82,6 @@ std::vector<MessageHeader> DevicePlace::arriving(const Chunk& chunk) const {
   std::vector<MessageHeader> headers(on_host().sent, on_host().sent + chunk.world.size);
   if (is_split(chunk)) headers[chunk.world.rank] = on_host().leaving[chunk.world.rank];
   return headers;
-}
-
-void DevicePlace::note_repeat(bool& repeated) const {
-  if (repeated) refuse_damaged_items();
-  repeated = true;
 }
 
 void DevicePlace::write_headers(std::span<const Outbox::Share> shares, const Status* added, MessageHeader* headers) {
@@ -125,6 +144,7 @@ void DevicePlace::request_lengths(Chunk& chunk, Requests& requests) {
 
 bool DevicePlace::fits(Chunk& chunk, Requests& requests) {
   const std::vector<MessageHeader> headers = arriving(chunk);
+  for (const MessageHeader& one : headers) check_sent(shares_[own_share(chunk)], one);
   if (lack_room(headers)) {
     note_repeat(items_repeated_);
     if (widen(shares_, is_split(chunk) ? on_host().leaving : on_host().sent + chunk.world.rank)) {
@@ -134,7 +154,6 @@ bool DevicePlace::fits(Chunk& chunk, Requests& requests) {
     request_lengths(chunk, requests);
     return false;
   }
-  for (const MessageHeader& one : headers) check_sent(shares_[own_share(chunk)], one);
   return true;
 }
 
@@ -170,7 +189,8 @@ void DevicePlace::add_items(Chunk& chunk) {
   const std::vector<MessageHeader> headers = arriving(chunk);
   const std::uint64_t tiles = tiles_of(share.plan.geometry());
   const std::uint64_t pieces =
-      peel::detail::pieces_to_open(share.plan.items(), workers, chunk.choice.plan.dense_bytes());
+      all_bitmaps(headers) ? 1  // which are read where they lie
+                           : peel::detail::pieces_to_open(share.plan.items(), workers, chunk.choice.plan.dense_bytes());
   const std::uint64_t each = (tiles + pieces * kPieceTiles - 1) / (pieces * kPieceTiles) * kPieceTiles;
   Reader reader(slot_of(chunk), stream());
   const Piece largest[] = {piece_of(share, 0, each)};
@@ -216,13 +236,13 @@ bool DevicePlace::sums_fit(Chunk& chunk, Requests& requests) {
   const unsigned rank = chunk.world.rank;
   const MessageHeader* const sums = on_host().sums;
   if (shares_[rank].plan.elements() != 0) check_read(chunk);
+  for (unsigned w = 0; w < workers; ++w) check_sent(sums_[w], sums[w]);
   if (lack_room({sums, workers})) {
     note_repeat(sums_repeated_);
     if (widen(std::span(sums_).subspan(rank, 1), sums + rank)) encode_sums(chunk);
     request_sum_lengths(chunk, requests);
     return false;
   }
-  for (unsigned w = 0; w < workers; ++w) check_sent(sums_[w], sums[w]);
   return true;
 }
 

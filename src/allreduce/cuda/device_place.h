@@ -112,8 +112,6 @@ class DevicePlace final : public peel::detail::ChunkPlace {
   [[nodiscard]] std::size_t own_share(const Chunk& chunk) const;
   [[nodiscard]] MessageSpan own_message(const Chunk& chunk) const;
   void check_read(const Chunk& chunk) const;
-  // Throws where the room that a worker asked for was given once, and was too little again.
-  void note_repeat(bool& repeated) const;
 
   Gpu& gpu_;
   std::byte* block_;

@@ -22,7 +22,7 @@ __device__ MessageHeader header_of(const MessageFacts& facts, const Status& stat
     header.index = MessageHeader::Index::all;
   } else if (status.items != 0) {
     header.index = facts.index;
-    header.length += (status.index_words - 1) * sizeof(std::uint64_t);  // without the flag word: all values fit
+    header.length += (status.index_words - 1) * sizeof(std::uint64_t);  // not the flag word, which is 0
   }
   return header;
 }
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreadsEach) write(const MessageFacts* facts,
   const bool any = __syncthreads_or(lacks) != 0;
   for (unsigned m = threadIdx.x; m < messages; m += kThreadsEach) {
     MessageHeader header = header_of(facts[m], statuses[m], added);
-    if (any) header.flags |= MessageHeader::kOtherHasNoRoom;
+    if (any) header.flags |= MessageHeader::kSomeHasNoRoom;
     headers[m] = header;
   }
 }

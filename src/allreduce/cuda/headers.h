@@ -19,8 +19,8 @@ struct MessageFacts {
   MessageHeader::Index index = MessageHeader::Index::none;  // unless it has no item, or all
 };
 
-// headers[m] from facts[m] and statuses[m], of encoding message m; all of them in device memory. Of sums, `added` is
-// the status of adding them up, else null.
+// headers[m] from facts[m] and statuses[m], of encoding message m; all of them in device memory. `added` is the status
+// of adding the sums up, where the messages hold sums, else null.
 cudaError_t write_headers(const MessageFacts* facts, const Status* statuses, unsigned messages, const Status* added,
                           MessageHeader* headers, cudaStream_t stream);
 

@@ -38,8 +38,8 @@ ListScratch list_scratch(std::uint64_t items, Arena& arena) {
   return scratch;
 }
 
-std::size_t item_bytes(const Plan& plan) { return plan.grain() * plan.cell_bytes(); }
-// Of a message that is not sent, which has no length, too.
+std::size_t item_bytes(const Plan& plan) { return peel::detail::item_message_shape(plan).item_bytes; }
+// 0 where there is no message, whose header states no length.
 std::size_t index_bytes(const MessageHeader& header, std::size_t item_bytes) {
   return header.length == 0 ? 0 : peel::detail::index_words(header, item_bytes) * sizeof(std::uint64_t);
 }
@@ -105,11 +105,10 @@ MessageSpan Outbox::message(std::size_t s, const MessageHeader& header) const {
 }
 
 MessageFacts facts_of(const Outbox::Share& share) {
-  const bool list = share.plan.index() == Index::list;
   return {.positions = share.plan.items(),
           .item_bytes = item_bytes(share.plan),
           .workers = share.workers,
-          .index = list ? MessageHeader::Index::list : MessageHeader::Index::bitmap};
+          .index = peel::detail::header_index(share.plan.index())};
 }
 
 std::uint64_t roomy(const peel::detail::ChunkHistory& history, const Plan& plan, std::uint64_t expected) {
