@@ -32,11 +32,6 @@ bool lack_room(std::span<const MessageHeader> headers) {
                      [](const MessageHeader& one) { return (one.flags & kLacking) != 0; });
 }
 
-bool all_bitmaps(std::span<const MessageHeader> headers) {
-  return std::all_of(headers.begin(), headers.end(),
-                     [](const MessageHeader& one) { return one.index == MessageHeader::Index::bitmap; });
-}
-
 std::size_t item_bytes(const Chunk& chunk) { return item_message_shape(chunk.choice.plan).item_bytes; }
 
 // Throw corrupt_message if what a worker says of its message cannot be, or the message was damaged on its way. Where it

@@ -224,14 +224,16 @@ Piece piece_of(const Outbox::Share& share, std::uint64_t first, std::uint64_t ti
 
 Piece all_of(const Outbox::Share& share) { return piece_of(share, 0, tiles_of(share.plan.geometry())); }
 
+bool all_bitmaps(std::span<const MessageHeader> headers) {
+  return std::all_of(headers.begin(), headers.end(),
+                     [](const MessageHeader& one) { return one.index == MessageHeader::Index::bitmap; });
+}
+
 void Reader::make_room(std::span<const Piece> pieces, std::span<const MessageHeader> headers, std::size_t count) {
   pitch_ = 0;
   most_items_ = 0;
-  all_bitmaps_ = true;
-  for (const MessageHeader& one : headers) {
-    most_items_ = std::max(most_items_, one.items);
-    all_bitmaps_ &= one.index == MessageHeader::Index::bitmap;
-  }
+  all_bitmaps_ = all_bitmaps(headers);
+  for (const MessageHeader& one : headers) most_items_ = std::max(most_items_, one.items);
   for (const Piece& piece : pieces) {
     Arena arena;
     (void)OpenMessage(piece.g, all_bitmaps_, arena);

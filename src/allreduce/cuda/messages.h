@@ -80,6 +80,9 @@ inline constexpr std::uint64_t kPieceTiles = 16;
 Piece piece_of(const Outbox::Share& share, std::uint64_t first, std::uint64_t tiles);
 Piece all_of(const Outbox::Share& share);
 
+// Bitmaps are read where they lie; all others take memory.
+bool all_bitmaps(std::span<const MessageHeader> headers);
+
 // Reads messages, or the same piece of several: bitmaps and counts in slot.opened, at once or one after another.
 class Reader {
  public:
